@@ -1,7 +1,7 @@
 """Installation of fetched weights in the store, their state there, and their removal.
 
     install   files of one source ─► config, tokenizer of a GGUF ─► manifest.json ─► renamed to <store>/<name>/
-    remove    <store>/<name>/ ─► renamed into <store>/<name>.fetching/free-removed/ ─► deleted
+    remove    <store>/<name>/ ─► renamed into <store>/<name>.fetching/free-removed/ ─► deleted, <name>.prepared/ as well
 
 The sums of config.json and tokenizer.json are those of their files, read again after the last write. They must be the
 sums of the bytes that were written.
@@ -128,14 +128,15 @@ def state(weights: Weights, models_dir: str = "") -> str:
 
 
 def remove(weights: Weights, models_dir: str = "") -> int:
-    """Delete the files in the store, also those of an interrupted download; the bytes that this freed.
+    """Delete the files in the store, also prepared ones and an interrupted download; the bytes that this freed.
 
     Raises WeightsError: a download holds the lock, the files are the user's own or another user's, or there are none.
     """
     if weights.format in ("none", "bundled"):
         raise WeightsError(f"{weights.name} is not in the store of downloads, so nothing is removed.")
     final, work = _places(weights)
-    if not (final.exists() or final.is_symlink() or work.exists()):
+    prepared = locations.prepared(weights.name)
+    if not (final.exists() or final.is_symlink() or work.exists() or prepared.exists()):
         if own := locations.users_directory(weights, models_dir):
             raise WeightsError(f"{own} is in your models_dir, where speclsp removes nothing: delete it yourself.")
         raise WeightsError(f"{weights.name} is not downloaded, so there is nothing to remove.")
@@ -147,7 +148,9 @@ def remove(weights: Weights, models_dir: str = "") -> int:
             fix = "wait for its end or stop it, then try again."
             raise WeightsError(f"{weights.name} is being downloaded by another process: {fix}")
         try:
-            freed_bytes = model_directory.size_of(final) + model_directory.size_of(work)
+            freed_bytes = sum(map(model_directory.size_of, (final, work, prepared)))
+            if prepared.exists():
+                shutil.rmtree(prepared)
             if final.is_symlink():
                 final.unlink()  # the directory it names is not ours
             elif final.exists():
@@ -164,6 +167,11 @@ def remove(weights: Weights, models_dir: str = "") -> int:
     except OSError as error:
         raise WeightsError(sentence(error, final, "be removed")) from None
     return freed_bytes
+
+
+def prepared_bytes(weights: Weights) -> int:
+    """Bytes of the prepared weights on the disk."""
+    return model_directory.size_of(locations.prepared(weights.name))
 
 
 def _places(weights: Weights) -> tuple[Path, Path]:

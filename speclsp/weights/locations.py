@@ -1,6 +1,7 @@
 """Places of a model's weights: the user's models_dir, the cache, the package itself, and other programs' caches.
 
     <cache>/models/<name>/                     complete weights
+    <cache>/models/<name>.prepared/<key>/      the same, packed for this CPU: made from them, and made anew at any time
     <cache>/models/<name>.fetching/<writer>/   one download under way; <writer> is MACHINE-PROCESS-NUMBER
     <cache>/models/<name>.fetching/free-<hex>/ the files of a download that failed
 
@@ -37,6 +38,14 @@ NOT_RESUMED = ("ready", "replaced", "local", "pip-*")  # parts of a download tha
 def store_root() -> Path:
     """The cache's directory of all weights."""
     return config.cache_dir() / "models"
+
+
+def prepared(name: str) -> Path:
+    """The directory of a model's prepared weights, one directory for each format, by the name of the weights.
+
+    The engine writes them (engine/loading/prepared), also for a model in the user's models_dir.
+    """
+    return store_root() / f"{name}.prepared"
 
 
 def models_dir_problem(models_dir: str) -> str:

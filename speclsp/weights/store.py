@@ -109,10 +109,19 @@ def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = 
         model_directory.damage(directory, repair)
         or model_directory.altered(directory, repair, advance, sums)
         or model_directory.unfit_values(directory, repair, advance, sums)
+        or _altered_prepared(weights, advance)
     )
     if problem:
         raise WeightsError(problem)
     return store_messages.verified(sums)
+
+
+def _altered_prepared(weights: Weights, advance: Callable[[int, int, str], None]) -> str:
+    """The first prepared file whose sum is another one, in a sentence; "" without one."""
+    root = locations.prepared(weights.name)
+    directories = sorted(path for path in root.glob("*") if (path / model_directory.MANIFEST).is_file())
+    repair = f"Remove {root}: the next start of the engine prepares the model anew."
+    return next(filter(None, (model_directory.altered(path, repair, advance) for path in directories)), "")
 
 
 def _repair(weights: Weights, models_dir: str) -> str:

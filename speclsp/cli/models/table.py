@@ -2,7 +2,7 @@
 
 NAME     a model; `*` marks the one that the settings select
 FITS     yes | no memory | no disk, on this machine now
-STATUS   built in | downloaded | partial | damaged | not downloaded
+STATUS   built in | downloaded | partial | damaged | not downloaded; and the size of prepared weights
 ADAPTER  an adapter; `*` marks those that the settings select for that model and its draft model
 """
 
@@ -41,6 +41,7 @@ def row(card: Card, config: Config, machine: sizes.Machine, current: str) -> dic
         "here": all(store.path(weights, config.models_dir) is not None for weights in card.weights()),
         "bytes": sum(file.bytes for weights in card.weights() for file in weights.files),  # 0: not in the card
         "download_bytes": sum(weights.download_bytes() for weights in card.weights()),
+        "prepared_bytes": sum(map(installation.prepared_bytes, card.weights())),  # on the disk, beside the download
         "memory_mib": sizes.needed_mib(card, config, machine),
         "licence": card.licence,
         "fits": sizes.fits(card, config, machine),
@@ -122,13 +123,14 @@ def cells(facts: dict[str, object]) -> tuple[str, ...]:
     """One line of the table."""
     download, memory = int(str(facts["download_bytes"])), int(str(facts["memory_mib"]))
     estimate = "" if facts["bytes"] else "~"
+    prepared = int(str(facts["prepared_bytes"]))
     return (
         f"{facts['name']}{' *' if facts['current'] else ''}",
         f"{estimate}{terminal.in_size(download)}" if download else "-",
         terminal.in_size(memory * MIB),
         str(facts["licence"]),
         str(facts["fits"]),
-        str(facts["status"]),
+        f"{facts['status']}{f', {terminal.in_size(prepared)} prepared' if prepared else ''}",
     )
 
 

@@ -57,7 +57,9 @@ class Policy(Protocol):
         """The next round's source and guess, at most `room` tokens; ("", empty guess) is a plain step."""
         ...
 
-    def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None: ...
+    def learn(self, source: str, strength: int, drafted: int, accepted: int, verify_ms: float = 0.0) -> None:
+        """Learn from a round. `verify_ms`: the time of its pass; 0 if the guess came verified."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,7 @@ def generate(
             return
         began_s, cached = perf_counter(), len(target.ids)
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; may be empty
+        pass_s = perf_counter()
         try:
             outcome = verify(target, ids, start, cached, guess, limits, sampler, cancel, observer)
         except Cancelled:
@@ -165,7 +168,8 @@ def generate(
             return
         prefill.ms += outcome.tail_s * 1e3
         prefill.computed_tokens += max(0, start - cached)
-        policy.learn(source, guess.strength, len(guess.tokens), outcome.n)
+        verify_ms = 0.0 if guess.verified else (perf_counter() - pass_s - outcome.tail_s) * 1e3
+        policy.learn(source, guess.strength, len(guess.tokens), outcome.n, verify_ms)
         began_s += outcome.tail_s  # the prompt's share of the pass does not count for the round
         done = round_of(source, guess, outcome, limits, len(ids) - start, cancel, began_s)
         ids += done.tokens

@@ -2,7 +2,7 @@
 
 A round with γ guesses of acceptance α yields  τ = (1 - α^(γ+1)) / (1 - α)  tokens (arXiv 2211.17192, equation 1) and
 costs  γ·draft + verify(γ+1)  milliseconds. The policy takes the source and γ with the most tokens per millisecond;
-γ = 0, a plain step, is one of the choices. Costs are measured once, on this machine, when the model is loaded.
+γ = 0, a plain step, is one of the choices. Costs are measured once on a machine, kept, and refreshed by served rounds.
 Acceptance begins at the drafter's own prior and is learned from each round, by source and by the strength of the
 source's match. It is slowly forgotten, so that a source which stopped paying is tried again later.
 
@@ -28,6 +28,7 @@ from speclsp.engine.model.model_shape import PREFILL_TOKENS, ROWS
 USUAL_TOKENS = 24  # few completions in an editor are longer, even if more is allowed
 MAX_MODEL_GAMMA = 16  # each guess of a drafter that computes costs a pass of its own
 PRIOR_GUESSES = 4.0  # weight of the prior, in draft tokens
+SERVED_WEIGHT = 1 / 24  # of a served pass in the logarithm of a measured time
 MEMORY_GUESSES = 120.0  # guesses older than about the last 120 are forgotten
 
 
@@ -61,6 +62,12 @@ class Costs:
     def set_guess(self, source: str, ms: float) -> None:
         """Set the time of a source's guess; copies of these costs keep theirs."""
         self.guess_ms = {**self.guess_ms, source: ms}
+
+    def learn_verify(self, rows: int, ms: float) -> None:
+        """Move the time of the measured width nearest to `rows` towards a served pass, by 3 % at most."""
+        width = min(self.verify_ms, key=lambda measured: abs(measured - rows))
+        factor = min(max(ms / self.verify(rows), 0.5), 2.0) if self.verify(rows) > 0 else 1.0
+        self.verify_ms = {**self.verify_ms, width: self.verify_ms[width] * factor**SERVED_WEIGHT}
 
     def verify(self, rows: int) -> float:
         """A target pass of that many rows: interpolated between measured ones, or extrapolated beyond the last."""
@@ -200,7 +207,9 @@ class MeasuredPolicy:
                 best_gamma, best_rate = gamma, rate
         return best_gamma
 
-    def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
+    def learn(self, source: str, strength: int, drafted: int, accepted: int, verify_ms: float = 0.0) -> None:
+        if verify_ms:
+            self.costs.learn_verify(drafted + 1, verify_ms)
         for depth in range(min(accepted + 1, drafted)):  # guesses after the first rejected one were never verified
             self.acceptance(source, strength + depth).learn(depth < accepted)
 
@@ -218,7 +227,7 @@ class FixedPolicy:
                 return drafter.source, offer
         return "", Guess([])
 
-    def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
+    def learn(self, source: str, strength: int, drafted: int, accepted: int, verify_ms: float = 0.0) -> None:
         """Does nothing."""
 
 

@@ -101,7 +101,7 @@ class Prompter:
         stops = {number for text in card.stop_tokens for number in self.marker(text)}
         self.stop_tokens = frozenset(stops | vocabulary.special)
         self.encoded = TokenCache()
-        self.longest_token = max(map(len, vocabulary.bytes), default=1)
+        self.longest_token = vocabulary.longest
         added = tokenizer.get_added_tokens_decoder()
         self.markers = {added[number].content: number for number in vocabulary.special}
         self.markers |= {

@@ -9,6 +9,7 @@ compute with it.
 from __future__ import annotations
 
 import errno
+import json
 import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +25,13 @@ from speclsp import process_resources
 from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
-from speclsp.engine.loading.model_config import ModelConfig, expected_tensors, read_config, read_raw, read_shape
+from speclsp.engine.loading.model_config import expected_tensors, read_config, read_raw, read_shape
 from speclsp.engine.model import gguf_tensors, superblocks
 from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import building, native
-from speclsp.engine.model.int8.lazy_memory import StoredEmbedding
+from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
-from speclsp.engine.model.model_shape import ROWS, ModelShape
+from speclsp.engine.model.model_shape import ROWS
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.private_files.os_errors import sentence
@@ -43,11 +44,16 @@ from speclsp.weights.untrusted.safetensors_header import NUMPY_TYPES, StoredTens
 if TYPE_CHECKING:
     import torch
 
+    from speclsp.engine.loading.prepared.prepared_weights import PreparedWeights
+
 # ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_tokenizer(directory: Path) -> Tokenizer:
-    """The tokenizer of tokenizer.json, set so that marker texts inside user code are plain text, never markers."""
+def read_tokenizer(directory: Path, checked: bool = False) -> Tokenizer:
+    """The tokenizer of tokenizer.json, set so that marker texts inside user code are plain text, never markers.
+
+    `checked`: it was compared with config.json before, when the model's weights were prepared.
+    """
     file = directory / "tokenizer.json"
     try:
         data = untrusted_files.read_plain(file, untrusted_files.TOKENIZER_BYTES)
@@ -58,9 +64,25 @@ def read_tokenizer(directory: Path) -> Tokenizer:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise WeightsError(f"{file} cannot be read: {first_line(error)}. {FIX}") from None
-    checkpoint_checks.check_tokenizer(tokenizer, read_raw(directory), file)
+    if not checked:
+        checkpoint_checks.check_tokenizer(tokenizer, read_raw(directory), file)
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def compact_tokenizer(tokenizer: Tokenizer, directory: Path) -> bytes:
+    """The tokenizer.json of a model's directory in the form that loads fastest: merges as texts, no white space.
+
+    It is the published file where a merge has a space in it, or the result is another tokenizer.
+    """
+    published = untrusted_files.read_plain(directory / "tokenizer.json", untrusted_files.TOKENIZER_BYTES)
+    content = json.loads(published)
+    merges = content["model"].get("merges", [])
+    if not all(isinstance(merge, str) or " " not in "".join(merge) for merge in merges):
+        return published
+    content["model"]["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+    compact = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return compact if Tokenizer.from_buffer(compact).to_str() == tokenizer.to_str() else published
 
 
 def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> None:
@@ -103,6 +125,7 @@ def read_decoder(
     slots: int = SLOTS,
     lora: Lora | None = None,
     threads: int = 0,
+    packed: building.Packed = lambda decoder, layer, which: None,
 ) -> CachedModel:
     """A decoder from a directory with config.json and the weights' files.
 
@@ -115,17 +138,29 @@ def read_decoder(
         slots: texts whose KV is kept on a GPU.
         lora: the adapter to merge into the weights.
         threads: that compute on a CPU; 0: one for each CPU that this process may use.
+        packed: see building.build; for models that forward.c computes.
 
     Raises:
         WeightsError: not a supported model, a file that does not match its config, or PyTorch is missing.
     """
     config = read_config(directory)
     shape = read_shape(config, vocab)
-    tensors = checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
+    checkpoint_checks.check_tensors(directory, expected_tensors(config, shape))
     if number_format in INTEGERS and native.supports(shape, config.intermediate_size):
-        stored = partial(stored_embedding, tensors, shape)
         threads = threads or process_resources.cpus().workers
-        return read_native(directory, config, shape, context_tokens, progress, number_format, lora, stored, threads)
+        with open_tensors(directory, lora) as get:
+            return building.build(
+                shape,
+                config.num_hidden_layers,
+                config.intermediate_size,
+                get,
+                context_tokens=context_tokens,
+                threads=threads,
+                mlp_bits=int(number_format[3:]),
+                mlp=(config.family.up, config.family.down),
+                progress=lambda done: progress(done, f"preparing {directory.name} ({number_format})"),
+                packed=packed,
+            )
     own = f"{directory.name}, a {config.model_type} model that the compiled forward pass does not compute,"
     if problem := gpu_extra.problem(own):
         raise WeightsError(problem)
@@ -138,41 +173,23 @@ def read_decoder(
         )
 
 
-def read_native(
-    directory: Path,
-    config: ModelConfig,
-    shape: ModelShape,
-    context_tokens: int,
-    progress: ReportProgress,
-    number_format: str,
-    lora: Lora | None,
-    stored: Callable[[], StoredEmbedding | None],
-    threads: int,
-) -> CachedModel:
-    """The decoder of forward.c; `number_format`: one of INTEGERS. For `stored` see building.build."""
-    with open_tensors(directory, lora) as get:
-        return building.build(
-            shape,
-            config.num_hidden_layers,
-            config.intermediate_size,
-            get,
-            context_tokens=context_tokens,
-            threads=threads,
-            mlp_bits=int(number_format[3:]),
-            mlp=(config.family.up, config.family.down),
-            stored=stored,
-            progress=lambda done: progress(done, f"loading {directory.name} ({number_format})"),
-        )
-
-
-def stored_embedding(tensors: Mapping[str, tuple[Path, StoredTensor]], shape: ModelShape) -> StoredEmbedding | None:
-    """The embedding in the model's file; None: it is not stored there in bfloat16."""
-    path, stored = tensors.get("model.embed_tokens.weight", (None, None))
-    if path is None or stored is None or stored.dtype != "BF16" or path.suffix == ".gguf":
-        return None
-    file = untrusted_files.open_plain(path)
-    data_start = 8 + int.from_bytes(file.read(8), "little")
-    return StoredEmbedding(file, path, data_start + stored.start, shape.vocab, shape.hidden)
+def read_prepared(
+    directory: Path, prepared: PreparedWeights, context_tokens: int, vocab: int, threads: int, number_format: str
+) -> NativeDecoder:
+    """A decoder that computes with prepared weights of the model in `directory`. Raises WeightsError."""
+    config = read_config(directory)
+    decoder = NativeDecoder(
+        read_shape(config, vocab),
+        config.num_hidden_layers,
+        config.intermediate_size,
+        prepared.embedding(),
+        context_tokens=context_tokens,
+        threads=threads,
+    )
+    if decoder.path in native.CODED_PATHS:
+        decoder.number_format = number_format
+    prepared.set_weights(decoder)
+    return decoder
 
 
 @contextmanager

@@ -1,14 +1,16 @@
 """Model loading: from a card to a running engine.
 
-    card ─► weights on disk ─► tokenizers agree? ─► plan ─► Decoder(target) [, Decoder(draft)] ─► costs ─► engine
+    card ─► weights on disk ─► plan ─► prepared weights? map them, else prepare them ─► tokenizer, vocabulary
+         ─► Decoder(target) [, Decoder(draft)] ─► costs, saved or measured ─► engine
 
-`load` does it in one call, and `start` for the engine process (residency.py). load_plan.py makes the plan.
+`load` does it in one call, and `start` for the engine process (residency.py). load_plan.py makes the plan. Prepared
+weights are those of forward.c, so of most models on a CPU (prepared_weights.py). Other decoders read the model's files.
 """
 
 from __future__ import annotations
 
+import filecmp
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,14 @@ from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
 from speclsp.engine.loading import adapter_choice
 from speclsp.engine.loading.adapter_merge import Lora
-from speclsp.engine.loading.checkpoint import check_same_tokenizer, read_decoder, read_tokenizer
+from speclsp.engine.loading.checkpoint import (
+    INTEGERS,
+    check_same_tokenizer,
+    compact_tokenizer,
+    read_decoder,
+    read_prepared,
+    read_tokenizer,
+)
 from speclsp.engine.loading.load_plan import (
     check_torch,
     cpu_threads,
@@ -34,18 +43,26 @@ from speclsp.engine.loading.load_plan import (
     pick_plan,
     within_training,
 )
+from speclsp.engine.loading.model_config import read_config, read_shape
+from speclsp.engine.loading.prepared import prepared_weights, saved_costs
+from speclsp.engine.loading.prepared.prepared_weights import PreparedWeights
+from speclsp.engine.loading.prepared.saved_costs import SavedCosts
 from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8.building import Packed
 from speclsp.engine.model.int8.library import load_problem
+from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import CachedModel
+from speclsp.engine.model.model_shape import ROWS
 from speclsp.engine.scheduling.loaded_model import LoadedModel, ReportProgress
-from speclsp.weights import store
-from speclsp.weights.cards import Card
-from speclsp.weights.locations import models_dir_problem
+from speclsp.weights import auto_choice, locations, store
+from speclsp.weights.cards import Card, Weights
 from speclsp.weights.store_messages import STAGES
 
 if TYPE_CHECKING:
     from speclsp.engine.decoding.fused_round import FusedRound
+
+TOKENIZER = "tokenizer.json"
 
 log = logging.getLogger("speclsp.engine")
 
@@ -61,90 +78,171 @@ def load(config: Config, card: Card, progress: ReportProgress = lambda fraction,
     parts = prepare(config, card, progress)
     if parts.note:
         log.warning("%s", parts.note)
-    return parts.build_engine(progress)
+    return parts.build_engine(progress)[0]
 
 
 def start(config: Config, card: Card, progress: ReportProgress = lambda fraction, message: None) -> LoadedModel:
     """As `load`, for residency.py."""
     parts = prepare(config, card, progress)
-    engine = parts.build_engine(progress)
+    engine, saved = parts.build_engine(progress)
     return LoadedModel(
         completer=engine,
         device=parts.device,
         clear_caches=engine.empty,
+        before_unload=saved.save if saved else lambda: None,
         note=parts.note,
-        adapter=parts.loras[0].file.use() if parts.loras[0] else {},
+        adapter=parts.target.lora.file.use() if parts.target.lora else {},
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModel:
+    """One of the models to load: its files, number format and adapter."""
+
+    weights: Weights
+    directory: Path
+    number_format: str
+    lora: Lora | None
+    is_draft: bool = False
+
+    @property
+    def is_prepared(self) -> bool:
+        """True if forward.c computes it, with weights that are prepared once."""
+        if self.number_format not in INTEGERS:
+            return False
+        config = read_config(self.directory)
+        return native.supports(read_shape(config, vocab=1), config.intermediate_size)
+
+    @property
+    def root(self) -> Path:
+        """The directory of its prepared weights."""
+        return locations.prepared(self.weights.name)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """All that its prepared weights depend on."""
+        adapter = self.lora.file.sha256 if self.lora else ""
+        return prepared_weights.key_of(self.directory, adapter, self.number_format, native.best_path())
+
+    def described(self, *facts: str) -> str:
+        """The number format, the kernels and the adapter, for display."""
+        return ", ".join(filter(None, (*facts, f"adapter {self.lora.label}" if self.lora else "")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedParts:
-    """A model whose loading is decided; no weights are in memory yet."""
+    """A model whose loading is decided; its weights are mapped at most."""
 
     config: Config
     card: Card
     device: str
     threads: int  # that compute on a CPU
-    target_dir: Path
-    draft_dir: Path | None  # None: the model has no draft, or there is no memory for it
+    target: PlannedModel
+    draft: PlannedModel | None  # None: the model has no draft, or there is no memory for it
+    opened: PreparedWeights | None  # of the target
     plan: MemoryPlan
     prompter: Prompter
-    draft_format: str
-    loras: Sequence[Lora | None]  # the target's adapter, then the draft's if it is loaded
     note: str  # why a GPU, a compiled library or an adapter is not used
 
-    def read_target(self, progress: ReportProgress) -> CachedModel:
-        """Read the target's weights."""
-        return self._read(self.target_dir, self.plan.number_format, progress, lora=self.loras[0])
-
-    def read_draft(self, progress: ReportProgress) -> CachedModel:
-        """Read the draft's weights."""
-        assert self.draft_dir is not None
-        return self._read(self.draft_dir, self.draft_format, progress, rows=1, lora=self.loras[1])
-
-    def _read(self, directory: Path, number_format: str, progress: ReportProgress, **options: Any) -> CachedModel:
-        plan, vocab = self.plan, len(self.prompter.vocabulary)
-        with explain_out_of_memory(self.card, plan, self.device):
-            return read_decoder(
-                directory, number_format, self.device, plan.context_tokens, vocab, progress, slots=plan.slots,
-                threads=self.threads, **options,
-            )  # fmt: skip
-
-    def described(self, model: int, *facts: str) -> str:
-        """The number format, the kernels and the adapter of a model, for display; `model`: 0 or 1, as in `loras`."""
-        lora = self.loras[model]
-        return ", ".join(filter(None, (*facts, f"adapter {lora.label}" if lora else "")))
-
-    def build_engine(self, progress: ReportProgress) -> CompletionEngine:
-        """Read the target and, if it is loaded, the draft, and warm them up; in the thread that runs completions."""
-        target = self.read_target(share(progress, 0.5, 0.8))
-        draft = self.read_draft(share(progress, 0.8, 0.9)) if self.draft_dir else None
-        progress(0.92, "measuring this machine")
-        costs, fused = self.warm_up(target, draft)
+    def build_engine(self, progress: ReportProgress) -> tuple[CompletionEngine, SavedCosts | None]:
+        """Load the target and, if there is one, the draft; in the thread that runs completions."""
+        saved = self.saved_costs()
+        with explain_out_of_memory(self.card, self.plan, self.device):
+            target = self.read(self.target, self.opened, saved, share(progress, 0.5, 0.8))
+            draft = self.read(self.draft, None, saved, share(progress, 0.8, 0.9)) if self.draft else None
+            costs, fused = saved.costs if saved else None, None
+            if costs is None:
+                progress(0.92, "measuring this machine")
+                costs, fused = self.warm_up(target, draft)
         progress(1.0, "ready")
-        return CompletionEngine(
+        engine = CompletionEngine(
             card=self.card,
             config=self.config.engine,
             device=describe_device(self.device, self.threads),
             target_decoder=target,
             draft_decoder=draft,
-            target_format=self.described(0, target.number_format or self.plan.number_format, target.path),
-            draft_format=self.described(1, self.draft_format) if self.draft_dir else "",
+            target_format=self.target.described(target.number_format or self.plan.number_format, target.path),
+            draft_format=self.draft.described(self.draft.number_format) if self.draft else "",
             prompter=self.prompter,
             costs=costs,
             fused=fused,
         )
+        return engine, saved or self.save_costs(target, costs)
+
+    def read(
+        self, model: PlannedModel, opened: PreparedWeights | None, saved: SavedCosts | None, progress: ReportProgress
+    ) -> CachedModel:
+        """The decoder of a model. Its weights are prepared if they should be and are not yet."""
+        plan, vocabulary = self.plan, self.prompter.vocabulary
+
+        def from_files(packed: Packed = lambda decoder, layer, which: None) -> CachedModel:
+            return read_decoder(
+                model.directory, model.number_format, self.device, plan.context_tokens, len(vocabulary), progress,
+                slots=plan.slots, threads=self.threads, rows=1 if model.is_draft else ROWS, lora=model.lora,
+                packed=packed,
+            )  # fmt: skip
+
+        def packed_into(writer: prepared_weights.Writer) -> NativeDecoder:
+            writer.add_file(TOKENIZER, compact_tokenizer(vocabulary.tokenizer, model.directory))
+            for name, table in vocabulary.tables.items():
+                writer.add_table(name, table)
+            decoder = from_files(writer.add_linear)
+            assert isinstance(decoder, NativeDecoder)
+            return decoder
+
+        if self.device == "cpu" and model.is_prepared:
+            opened = opened or prepared_weights.open_prepared(model.root, model.key)
+            if opened is None:
+                opened, why = prepared_weights.make(model.root, model.key, packed_into)
+                if why:
+                    log.warning("%s", why)
+            if opened is not None:
+                return self.borrow(model, opened, saved)
+        return from_files()
+
+    def borrow(self, model: PlannedModel, opened: PreparedWeights, saved: SavedCosts | None) -> NativeDecoder:
+        """A decoder with the mapped numbers; with the same numbers in memory where that is faster."""
+
+        def decoder_with(numbers: PreparedWeights) -> NativeDecoder:
+            return read_prepared(
+                model.directory, numbers, self.plan.context_tokens, len(self.prompter.vocabulary), self.threads,
+                model.number_format,
+            )  # fmt: skip
+
+        if saved is not None and not saved.mapped:
+            return decoder_with(opened.in_memory())
+        mapped = decoder_with(opened)
+        if saved is None and saved_costs.has_room(mapped):
+            in_memory = decoder_with(opened.in_memory())
+            if not saved_costs.mapping_is_fast(mapped, in_memory):
+                return in_memory
+        return mapped
+
+    def saved_costs(self) -> SavedCosts | None:
+        """The costs of earlier starts with these prepared weights."""
+        if self.opened is None:
+            return None
+        return saved_costs.read(saved_costs.file_in(self.opened.directory, self.draft is not None), self.threads)
+
+    def save_costs(self, target: CachedModel, costs: Costs) -> SavedCosts | None:
+        """Keep measured costs beside the target's prepared weights; None where it has none."""
+        numbers = target.numbers if isinstance(target, NativeDecoder) else None
+        if not isinstance(numbers, PreparedWeights):
+            return None
+        file = saved_costs.file_in(numbers.directory, self.draft is not None)
+        saved = SavedCosts(file, auto_choice.machine_name(self.threads), numbers.mapped, costs)
+        saved.save()
+        return saved
 
     def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, FusedRound | None]:
         """Measure the passes on this machine; on a GPU, capture whole rounds."""
-        with explain_out_of_memory(self.card, self.plan, self.device):
-            if self.device == "cpu":
-                return policy.measure(target, draft), None
-            from speclsp.engine.decoding.fused_round import warm_up
-            from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
+        if self.device == "cpu":
+            return policy.measure(target, draft), None
+        from speclsp.engine.decoding.fused_round import warm_up
+        from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 
-            assert isinstance(target, CudaDecoder)
-            return warm_up(target, draft if isinstance(draft, CudaDecoder) else None)
+        assert isinstance(target, CudaDecoder)
+        return warm_up(target, draft if isinstance(draft, CudaDecoder) else None)
 
 
 def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts:
@@ -165,33 +263,47 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
     target_dir = store.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)
     draft = card.draft if config.engine.draft else None
     draft_dir = store.ensure(draft, models_dir=models_dir, offline=offline, progress=fetch) if draft else None
-    tokenizer = read_tokenizer(target_dir)
-    vocabulary = Vocabulary(tokenizer)
-    if draft_dir is not None:
-        check_same_tokenizer(tokenizer, read_tokenizer(draft_dir), card)
     plan = pick_plan(config, card, device, target_dir, draft_dir)
     if not plan.draft:
         draft_dir = None
     models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
     loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
+    target = PlannedModel(weights=card.target, directory=target_dir, number_format=plan.number_format, lora=loras[0])
+    opened = prepared_weights.open_prepared(target.root, target.key) if device == "cpu" and target.is_prepared else None
+    if opened is not None:
+        opened.begin_fetching()  # while the tokenizer is read
+    tokenizer = read_tokenizer(opened.directory if opened else target_dir, checked=opened is not None)
+    if draft_dir is not None and not have_same_tokenizer_file(target_dir, draft_dir):
+        check_same_tokenizer(tokenizer, read_tokenizer(draft_dir), card)
+    vocabulary = Vocabulary(tokenizer, opened.tables() if opened else None)
     library_note = load_problem(native.best_path()) if device == "cpu" else ""
     device_note = process_resources.pick_device(config.device)[1]
-    notes = (device_note, library_note, note, context_note, models_dir_problem(models_dir))
+    notes = (device_note, library_note, note, context_note, locations.models_dir_problem(models_dir))
     return LoadedParts(
         config=config,
         card=card,
         device=device,
         threads=cpu_threads(config, card.target.parameters),
-        target_dir=target_dir,
-        draft_dir=draft_dir,
+        target=target,
+        draft=PlannedModel(
+            weights=draft,
+            directory=draft_dir,
+            number_format=pick_draft_format(card.draft_quantization, draft.parameters, device),
+            lora=loras[1],
+            is_draft=True,
+        )
+        if draft and draft_dir
+        else None,
+        opened=opened,
         plan=plan,
         prompter=Prompter(card, tokenizer, vocabulary, plan.context_tokens),
-        draft_format=pick_draft_format(card.draft_quantization, draft.parameters, device)
-        if draft_dir and draft
-        else "",
-        loras=loras,
         note=" ".join(filter(None, notes)),
     )
+
+
+def have_same_tokenizer_file(target_dir: Path, draft_dir: Path) -> bool:
+    """True if both directories have the same tokenizer.json: then nothing else needs comparing."""
+    return filecmp.cmp(target_dir / TOKENIZER, draft_dir / TOKENIZER, shallow=False)
 
 
 # ── progress ─────────────────────────────────────────────────────────────────────────────────────────────────

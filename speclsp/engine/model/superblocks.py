@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, round_into
+from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, narrow, round_into
 
 SUPERBLOCK_WEIGHTS = 256
 SLICE_WEIGHTS = 1 << 16  # dequantized at a time: they stay in the cache
@@ -97,6 +97,10 @@ class WeightMatrix(NamedTuple):
     def first(self, rows: int) -> WeightMatrix:
         """The first rows."""
         return self._replace(tensor=self.tensor[:rows])
+
+    def contiguous(self) -> WeightMatrix:
+        """The same in rows without gaps; floats in bfloat16."""
+        return self._replace(tensor=np.ascontiguousarray(self.tensor if self.kind else narrow(self.tensor)))
 
 
 Q4K = BlockKind("Q4_K", ".q4k", 144, 1, q4k_weights)

@@ -17,6 +17,7 @@ class LoadedModel:
     completer: Completer
     device: str = ""  # whose memory it takes: "cpu" or torch's name of a GPU; "": next to none
     clear_caches: Callable[[], None] = lambda: None  # forget every prompt that was read, and release its memory
+    before_unload: Callable[[], None] = lambda: None  # keep what was learned
     reason: str = ""  # of "auto" for this model, in sentences; "" for a model chosen by name
     note: str = ""  # for the user while the model runs: why an adapter is not used
     adapter: Mapping[str, object] = field(default_factory=dict)  # the target's, for /health; empty: none

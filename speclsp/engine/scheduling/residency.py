@@ -69,8 +69,10 @@ class Residency:
         self._failed_s = self._ran_out_s = float("-inf")  # on the clock, at the last of each
         self._ran_out = False  # since the last `maintain`
         self._ran_out_again = False  # within CALM_S: the model is to be unloaded
+        self._altered = False  # its weights are no longer those that were loaded: the model is to be unloaded
         self._requested = self._loaded_before = False  # a request since the last `maintain`; a load that succeeded
         self._clear_caches: Callable[[], None] = lambda: None  # see LoadedModel
+        self._before_unload: Callable[[], None] = lambda: None  # see LoadedModel
 
     # ── for the rest of the process ──────────────────────────────────────────────────────────────────────
 
@@ -89,6 +91,10 @@ class Residency:
     def report_out_of_memory(self) -> None:
         """A request has run out of memory: the next `maintain` releases some."""
         self._ran_out = True
+
+    def report_altered_weights(self) -> None:
+        """A request found the weights altered: the model is unloaded, and the next request loads it again."""
+        self._altered = True
 
     # ── for the engine's thread ──────────────────────────────────────────────────────────────────────────
 
@@ -109,6 +115,10 @@ class Residency:
                 self._reload()
         except Exception as error:  # a device can fail here too; without this thread no request would be answered
             self._fail(error, "keep")
+
+    def close(self) -> None:
+        """Let the model keep what it learned, before it is unloaded or the process ends."""
+        self._before_unload()
 
     def next_due_s(self) -> float | None:
         """Time until a change may be due; None when only a request can bring one."""
@@ -136,6 +146,7 @@ class Residency:
     def _attach(self, loaded: LoadedModel) -> None:
         """Use a loaded model."""
         self.model, self.completer, self._clear_caches = loaded.completer.model, loaded.completer, loaded.clear_caches
+        self._before_unload = loaded.before_unload
         self.reason, self.adapter = loaded.reason, loaded.adapter
         if loaded.note:
             log.warning("%s", loaded.note)
@@ -173,13 +184,15 @@ class Residency:
     # ── unloading and reloading ──────────────────────────────────────────────────────────────────────────
 
     def _unload_if_due(self) -> None:
-        """Unload the model if memory ran out again, if other programs need it, or if no request came."""
+        """Unload the model if its weights were altered, memory ran out again or is needed, or no request came."""
         idle = self._idle_left_s() <= 0
         why = "memory ran out again" if self._ran_out_again else self._reserve.shortage(self._clock())
+        why = "the file of the weights was altered" if self._altered else why
         if not why and idle:
             why = f"no request for {self._idle_s / 60:g} min"
         if not why:
             return
+        self.close()
         self._reload_mib = self._freed_mib(self._detach)
         log.warning("%s: unloaded, %d MiB released", why, self._reload_mib)
         self._set_state("asleep", f"{why}; the next request loads the model again")
@@ -188,8 +201,8 @@ class Residency:
 
     def _detach(self) -> None:
         """Drop every reference to the model."""
-        self.completer, self._clear_caches = None, lambda: None
-        self._ran_out_again, self._ran_out_s = False, float("-inf")
+        self.completer, self._clear_caches, self._before_unload = None, lambda: None, lambda: None
+        self._ran_out_again, self._altered, self._ran_out_s = False, False, float("-inf")
 
     def _freed_mib(self, action: Callable[[], None]) -> int:
         """Run `action`, return unused memory to the system, and measure the MiB that this freed."""

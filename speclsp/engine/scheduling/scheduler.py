@@ -37,7 +37,7 @@ from speclsp.engine.scheduling.scheduled_job import (
     ms_since,
 )
 from speclsp.engine.scheduling.watchdog import Watchdog
-from speclsp.errors import EngineError, InvalidLogits, SpeclspError, error_site
+from speclsp.errors import EngineError, InvalidLogits, SpeclspError, WeightsError, error_site
 from speclsp.observability.metrics import Metrics
 
 READ_S = 1e-6  # upper bound for turning one character of a request into a part of its prompt
@@ -194,6 +194,7 @@ class Scheduler:
                 self._end(job, end)
                 if job.cancelled_s:
                     self.metrics.time("stale_work_ms", ms_since(job.cancelled_s))
+        self.residency.close()
 
     def _next(self) -> ScheduledJob | None:
         """Wait for the job that has the next round; None at the end."""
@@ -272,6 +273,8 @@ class Scheduler:
             self.metrics.count("oom_total")
             self.residency.report_out_of_memory()
             return EngineError(NO_MEMORY)
+        if isinstance(error, WeightsError):
+            self.residency.report_altered_weights()
         self._device_lost = self.residency.memory.lost_message(error)
         return error
 

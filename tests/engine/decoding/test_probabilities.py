@@ -21,7 +21,7 @@ from speclsp.engine.api import Piece, Request
 from speclsp.engine.decoding.accept import Sampler, Sampling, logprobs
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.http import llamacpp_api
-from speclsp.engine.model.int8.lazy_memory import StoredEmbedding
+from speclsp.engine.model.int8.native import LAST, NativeDecoder
 from speclsp.engine.model.kv_cache import on_host
 from speclsp.errors import InvalidLogits
 
@@ -53,20 +53,22 @@ OPTIONS = [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": Fal
 
 @contextmanager
 def broken_weights(engine: CompletionEngine) -> Iterator[None]:
-    """The target's embedding is NaN for a while."""
+    """The target's logits are NaN for a while."""
     decoder = engine.target_decoder
-    embedding = decoder.embedding
-    if isinstance(embedding, StoredEmbedding):
-        embedding.load(range(decoder.shape.vocab))  # no row is read from the file later
-        embedding = torch.frombuffer(embedding.memory, dtype=torch.bfloat16)
-    intact = embedding.clone()
+    if isinstance(decoder, NativeDecoder):
+        intact = decoder.norms[LAST, 0]
+        decoder.set_norm(LAST, 0, np.full_like(intact, np.nan))
+        yield
+        decoder.set_norm(LAST, 0, intact)
+        return
+    intact = decoder.embedding.clone()
     with torch.inference_mode():
-        embedding.fill_(torch.nan)
+        decoder.embedding.fill_(torch.nan)
     try:
         yield
     finally:
         with torch.inference_mode():
-            embedding.copy_(intact)
+            decoder.embedding.copy_(intact)
 
 
 @pytest.mark.parametrize("options", OPTIONS)

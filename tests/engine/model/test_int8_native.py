@@ -25,6 +25,7 @@ from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, measure, measure_peaks
 from speclsp.engine.model.kv_cache import SLOTS, Cancelled
+from speclsp.engine.model.superblocks import WeightMatrix
 from speclsp.errors import WeightsError
 
 
@@ -138,12 +139,11 @@ def test_a_large_activation_costs_only_its_own_256_their_bits(path: str, large: 
     embedding, head = (torch.randn(1000, 448, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
     embedding[:, large], weights = 1000, torch.zeros(1000, 448)
     weights[:, others] = head[:, others]
-    tensors = {"model.embed_tokens.weight": embedding, "lm_head.weight": weights, "model.norm.weight": torch.ones(448)}
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     shape = model_config.read_shape(model_config.read_config(wide), 1000)
-    decoder = building.build(
-        shape, 0, 1216, lambda name, optional=False: arrays.get(name), context_tokens=512, threads=2, path=path
-    )
+    rows = WeightMatrix(embedding.numpy())
+    decoder = native.NativeDecoder(shape, 0, 1216, rows, context_tokens=512, threads=2, path=path)
+    decoder.set_linear(native.LAST, 0, WeightMatrix(weights.numpy()), None)
+    decoder.set_norm(native.LAST, 0, np.ones(448, np.float32))
     x = embedding[IDS[:50]]
     wanted = x / (x.square().mean(1, keepdim=True) + shape.eps).sqrt() @ weights.T
     assert distance(decoder.forward(IDS[:50]), wanted.numpy()) < 0.02

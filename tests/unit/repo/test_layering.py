@@ -57,7 +57,11 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
         *("engine.api", "engine.truncation", "engine.model", "engine.model.cuda"),
         *("weights", "config", "errors", "plain_text"),
     },
+    "engine.loading.prepared": {
+        *("engine.decoding", "engine.model", "engine.model.int8", "weights", "weights.untrusted", *BASE),
+    },
     "engine.loading": {
+        "engine.loading.prepared",
         *("engine.api", "engine.decoding", "engine.scheduling", "weights", "weights.gguf", "weights.untrusted"),
         *("engine.model", "engine.model.gguf_tensors", "engine.model.int8", "engine.model.cuda"),
         *BASE,

@@ -269,3 +269,22 @@ def test_a_models_dir_without_models_is_named_before_a_download(shop: Shop, tmp_
             shop.ensure(models_dir=str(tmp_path / name))
     assert shop.requested_parts() == []
     assert locations.models_dir_problem(str(tmp_path)) == locations.models_dir_problem("") == ""
+
+
+def test_prepared_weights_are_verified_counted_and_removed_with_their_model(shop: Shop) -> None:
+    """They are checked by their own manifest, and a model of models_dir leaves them as the one thing to remove."""
+    shop.ensure()
+    directory = locations.prepared(shop.weights.name) / "key"
+    directory.mkdir(parents=True)
+    (directory / "weights.bin").write_bytes(b"numbers")
+    files = {"weights.bin": {"bytes": 7, "sha256": digest(b"numbers")}}
+    model_directory.write_manifest(directory, {"files": files})
+    assert store.verify(shop.weights) == "all checksums match"
+    (directory / "weights.bin").write_bytes(b"numbres")
+    with pytest.raises(WeightsError, match=r"weights\.bin was altered.*Remove .*the next start of the engine prepares"):
+        store.verify(shop.weights)
+    size = installation.prepared_bytes(shop.weights)
+    assert size == model_directory.size_of(directory) > 7
+    shutil.rmtree(locations.store_root() / shop.weights.name)
+    assert installation.remove(shop.weights) == size
+    assert not locations.prepared(shop.weights.name).exists()

@@ -10,7 +10,6 @@ import numpy as np
 
 from speclsp.engine.model.bfloat16 import Array, narrow, widen
 from speclsp.engine.model.int8 import native
-from speclsp.engine.model.int8.lazy_memory import StoredEmbedding
 from speclsp.engine.model.int8.native import (
     BLOCK_BITS,
     CODED_PATHS,
@@ -30,6 +29,7 @@ from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.model.superblocks import KINDS, Q6K, WeightMatrix
 
 LLAMA_MLP = ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"
+Packed = Callable[[NativeDecoder, int, int], None]  # a decoder, a layer, and which of its linears
 OTHER_BITS = 6  # of attention, head and embedding with fewer bits in the MLP: they lose more than they weigh
 
 
@@ -75,7 +75,7 @@ class WeightReader:
         biases = [widen(bias) for name in names if (bias := self.optional(f"{name}.bias")) is not None]
         return joined(biases) if biases else None
 
-    def set_layer(self, decoder: NativeDecoder, number: int) -> None:
+    def set_layer(self, decoder: NativeDecoder, number: int, set_linear: Callable[..., None]) -> None:
         """Set the weights of a layer."""
         at = f"model.layers.{number}"
         for which, names in (
@@ -85,7 +85,7 @@ class WeightReader:
             (DOWN, [f"{at}.{self.mlp[1]}"]),
         ):
             bits = self.mlp_bits if which in (UP, DOWN) else OTHER_BITS
-            decoder.set_linear(number, which, self.weights(names, bits), self.bias(names))
+            set_linear(number, which, self.weights(names, bits), self.bias(names))
         decoder.set_norm(number, NORM_ATTENTION, self.read(f"{at}.input_layernorm.weight"))
         decoder.set_norm(number, NORM_MLP, self.read(f"{at}.post_attention_layernorm.weight"))
         for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
@@ -109,30 +109,39 @@ def build(
     path: str = "",
     mlp_bits: int = 8,
     mlp: tuple[tuple[str, ...], str] = LLAMA_MLP,
-    stored: Callable[[], StoredEmbedding | None] = lambda: None,
     progress: Callable[[float], None] = lambda fraction: None,
+    packed: Packed = lambda decoder, layer, which: None,
 ) -> NativeDecoder:
     """A decoder with the weights that `read` gives; for `read`, `mlp_bits` and `mlp` see WeightReader.
 
     Args:
-        stored: opens the embedding in the model's file. It is not called for an embedding of fewer bits in memory.
+        packed: is called after each linear is packed, and may release it.
     """
     reader = WeightReader(read, path or native.best_path(), mlp_bits, mlp)
     embedding = reader.weights(["model.embed_tokens"])
-    coded = embedding.bits == OTHER_BITS
     names = (*(kind.name("lm_head") for kind in KINDS), "lm_head.weight")
     tied = all(reader.optional(name) is None for name in names)
-    own = None if coded else stored() or embedding
     decoder = NativeDecoder(
-        shape, layers, inner, own, context_tokens=context_tokens, threads=threads, path=reader.path
-    )  # fmt: skip
+        shape,
+        layers,
+        inner,
+        embedding if embedding.kind else None,
+        context_tokens=context_tokens,
+        threads=threads,
+        path=reader.path,
+    )
     if reader.coded:
         decoder.number_format = f"int{mlp_bits}"
+
+    def set_linear(layer: int, which: int, weights: WeightMatrix, bias: Array | None = None) -> None:
+        decoder.set_linear(layer, which, weights, bias)
+        packed(decoder, layer, which)
+
     for number in range(layers):
-        reader.set_layer(decoder, number)
+        reader.set_layer(decoder, number, set_linear)
         progress((number + 1) / layers)
-    decoder.set_linear(LAST, 0, (embedding if tied else reader.weights(["lm_head"])).first(shape.vocab), None)
-    if coded and not tied:
-        decoder.set_linear(EMBEDDING, 0, embedding.first(shape.vocab), None)
+    set_linear(LAST, 0, (embedding if tied else reader.weights(["lm_head"])).first(shape.vocab))
+    if decoder.embedding is None and not tied:
+        set_linear(EMBEDDING, 0, embedding.first(shape.vocab))
     decoder.set_norm(LAST, 0, reader.read("model.norm.weight"))
     return decoder

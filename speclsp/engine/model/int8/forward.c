@@ -61,11 +61,7 @@
 #include "forward/paths.h"
 #include "forward/loading.h"
 #include "forward/peaks.h"
-
-static void linear_free(const Model *m, Linear *l) {
-    unmap(l->packed, packed_bytes(l)), unmap(l->blocks, blocks_bytes(m, l));
-    free_aligned(l->scale), free_aligned(l->offset), free_aligned(l->bias);
-}
+#include "forward/mapped.h"
 
 void speclsp_free(Model *m) {
     atomic_store(&m->closing, 1);

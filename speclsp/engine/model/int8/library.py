@@ -7,7 +7,7 @@ import functools
 import platform
 import sys
 import sysconfig
-from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent
@@ -77,6 +77,11 @@ def load_library(name: str) -> tuple[ctypes.CDLL | None, str]:
         "path": (c_int32, []),
         "new": (c_void_p, [POINTER(CShape), c_void_p, c_void_p, c_void_p, c_int32, c_int32]),
         "linear": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_int32, c_int32]),
+        "parts": (None, [c_void_p, c_int32, c_int32, c_void_p, c_void_p]),
+        "release": (None, [c_void_p, c_int32, c_int32]),
+        "borrow": (c_int32, [c_void_p, *[c_int32] * 5, c_void_p, c_void_p]),
+        "fetch": (None, [c_void_p, c_int64]),
+        "guard": (None, [c_void_p, c_int64, c_char_p, c_char_p]),
         "norm": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_int32]),
         "forward": (c_int32, [*[c_void_p] * 2, *[c_int32] * 2, *[c_void_p] * 2, c_int32, c_void_p, c_int32, c_void_p]),
         "read_weights": (None, [c_void_p, c_int32]),

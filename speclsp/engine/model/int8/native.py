@@ -9,21 +9,23 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_double, c_int32
 
 import numpy as np
 
 from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, narrow, widen
-from speclsp.engine.model.int8.lazy_memory import VALUE_BYTES, StoredEmbedding, zero_pages
 from speclsp.engine.model.int8.library import CShape, library
+from speclsp.engine.model.int8.pages import zero_pages
 from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MAX_GAMMA, MAX_SLOTS, SLOTS, CachedModel, Cancelled
 from speclsp.engine.model.model_shape import ModelShape
-from speclsp.engine.model.superblocks import Q4K, Q6K, WeightMatrix
+from speclsp.engine.model.superblocks import CODED_SOURCES, KINDS, Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
 
+VALUE_BYTES = 2  # of a bfloat16
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
 MAX_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on two cores without AMX
 MAX_ROWS = PREFILL_TOKENS + MAX_GAMMA + 1  # the last step of prefill and the first round share a pass
@@ -53,10 +55,11 @@ BLOCK_BITS = {path: {Q4K: 4.875} for path in PATHS if path != "AMX"} | {"AVX2": 
 CODED_PATHS = tuple(path for path in PATHS if path != "AMX")  # paths that compute with coded weights
 # steps of 1 to 4 rows are faster in int4 (docs/engine.md); on ARM64 that was not measured
 FASTER_IN_INT4 = tuple(path for path in CODED_PATHS if not path.startswith("NEON"))
-CODED_BITS = {4: 4.625, 6: 6.625}  # of a weight, with its group's step and base
+CODED_BITS = {CODED_SOURCES[4]: 4.625, CODED_SOURCES[6]: 6.625}  # of a weight, with its group's step and base
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
+PARTS_OF_LINEAR = 4  # weights, scales, offsets, bias
 LAST, EMBEDDING = -1, -2  # the "layer" of the head and the last norm, and of the embedding
 _forced = ""  # of PATHS: see `use`
 
@@ -108,6 +111,26 @@ def supports(shape: ModelShape, inner: int) -> bool:
     )
 
 
+def fetch(numbers: Array) -> None:
+    """Read a byte of every page of `numbers`, a mapped file, without the interpreter's lock."""
+    fastest_library().speclsp_fetch(numbers.ctypes.data, numbers.nbytes)
+
+
+def guard(numbers: Array, message: str, remove: str) -> None:
+    """End the process with code 75 and `message` on stderr when a page of `numbers`, a mapped file, cannot be read.
+
+    The file `remove` is removed then, except on Windows.
+    """
+    fastest_library().speclsp_guard(numbers.ctypes.data, numbers.nbytes, message.encode(), os.fsencode(remove))
+
+
+def fastest_library() -> ctypes.CDLL:
+    """The library of the path in use."""
+    loaded = library(PATHS[best_path()][0])
+    assert loaded is not None, "paths() lists only libraries that load"
+    return loaded
+
+
 class NativeDecoder(CachedModel):
     """A causal LM in int8 and the tokens its KV cache holds: decoder.Decoder's interface, forward.c's arithmetic.
 
@@ -115,7 +138,7 @@ class NativeDecoder(CachedModel):
 
     Args:
         inner: the width of the gated MLP.
-        embedding: [vocab or more, hidden]; None: `set_linear` sets it, or it is the head.
+        embedding: [vocab or more, hidden], stored rows; None: a linear, EMBEDDING or the head, has them.
         threads: that compute, including the caller's.
         path: one of `paths()`; "": that of `best_path()`.
     """
@@ -130,7 +153,7 @@ class NativeDecoder(CachedModel):
         shape: ModelShape,
         layers: int,
         inner: int,
-        embedding: WeightMatrix | StoredEmbedding | None,
+        embedding: WeightMatrix | None,
         *,
         context_tokens: int,
         threads: int,
@@ -149,18 +172,18 @@ class NativeDecoder(CachedModel):
         self._kv: dict[int, tuple[BFloat16, BFloat16]] = {}
         self.layer_weights, self.head_weights = 0, 0  # each is one multiply-add a token
         self.weight_bytes = 0  # that one pass reads
+        self.linears: dict[tuple[int, int], tuple[int, int, int]] = {}  # (layer, which): outputs, inputs, source
+        self.norms: dict[tuple[int, int], Floats] = {}
+        self.numbers: object = None  # keeps the memory of borrowed numbers
+        self.check: Callable[[], None] = lambda: None  # is called before each pass; raises if these were altered
         self._cos, self._sin = rotations(shape, self.positions)
-        self.embedding: Array | StoredEmbedding | None = None
-        self.embedding_bytes = 0  # of its own, outside the head and the file
+        self.embedding: WeightMatrix | None = None
+        self.embedding_bytes = 0  # of its own, outside the head
         embedding_at, source = None, 0
-        if isinstance(embedding, StoredEmbedding):
-            self.embedding, embedding_at = embedding, embedding.address
-        elif embedding is not None:
-            # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
-            rows = embedding.tensor[: shape.vocab]
-            self.embedding = np.array(rows if embedding.kind else narrow(rows), order="C")
-            self.embedding_bytes = self.embedding.nbytes
-            embedding_at, source = address(self.embedding), embedding.source
+        if embedding is not None:
+            self.embedding = embedding.first(shape.vocab).contiguous()
+            self.embedding_bytes = self.embedding.tensor.nbytes
+            embedding_at, source = address(self.embedding.tensor), embedding.source
         c_shape = CShape(
             layers=layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
             inner=inner, vocab=shape.vocab, positions=self.positions, rows=PASS_ROWS,
@@ -177,30 +200,44 @@ class NativeDecoder(CachedModel):
         """Pack a linear's weights, [out, in]; `layer` may be LAST or EMBEDDING. Floats get `weights.bits`."""
         kind = weights.kind
         rows = np.ascontiguousarray(weights.tensor if kind else narrow(weights.tensor))
-        out, width = rows.shape
-        bits = CODED_BITS.get(weights.bits, INT8_BITS[self.path])
-        if kind:
-            width, bits = kind.width(rows), BLOCK_BITS[self.path][kind]
-        size = int(out * width * bits / 8)
+        out, width = len(rows), kind.width(rows) if kind else rows.shape[1]
+        self._count(layer, which, out, width, weights.source)
+        float_bias = None if bias is None else np.ascontiguousarray(widen(bias))
+        bias_at = None if float_bias is None else address(float_bias)
+        if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):
+            raise MemoryError(f"no memory for {out * width / 2**20:.0f} Mi weights")
+
+    def _count(self, layer: int, which: int, out: int, width: int, source: int) -> None:
+        """Add a linear, [out, width], to the model's weights and bytes."""
+        self.linears[layer, which] = out, width, source
+        size = int(out * width * bits_of(source, self.path) / 8)
         if layer == EMBEDDING:
             self.embedding_bytes = size
         else:
             self.weight_bytes += size
             self.head_weights += out * width if layer == LAST else 0
             self.layer_weights += out * width if layer != LAST else 0
-        float_bias = None if bias is None else np.ascontiguousarray(widen(bias))
-        bias_at = None if float_bias is None else address(float_bias)
-        if self._library.speclsp_linear(self._model, layer, which, address(rows), bias_at, out, width, weights.source):
-            raise MemoryError(f"no memory for {out * width / 2**20:.0f} Mi weights")
 
-    def load_embeddings(self, ids: Sequence[int]) -> None:
-        """Read the embeddings of tokens that are still in the model's file only. Raises WeightsError."""
-        if isinstance(self.embedding, StoredEmbedding):
-            self.embedding.load(ids)
+    def packed(self, layer: int, which: int) -> list[Array]:
+        """The packed numbers of a linear as bytes: weights, scales, offsets, and bias or nothing. Views."""
+        at, sizes = (ctypes.c_void_p * PARTS_OF_LINEAR)(), (ctypes.c_int64 * PARTS_OF_LINEAR)()
+        self._library.speclsp_parts(self._model, layer, which, at, sizes)
+        return [bytes_at(start, size) for start, size in zip(at, sizes, strict=True)]
+
+    def release(self, layer: int, which: int) -> None:
+        """Free the packed numbers of a linear, which computes nothing until `borrow`."""
+        self._library.speclsp_release(self._model, layer, which)
+
+    def borrow(self, layer: int, which: int, out: int, width: int, source: int, parts: Sequence[Array]) -> bool:
+        """Compute a linear, [out, width], with numbers of `packed` in the caller's memory; False: they do not fit."""
+        at = (ctypes.c_void_p * PARTS_OF_LINEAR)(*[part.ctypes.data for part in parts])
+        sizes = (ctypes.c_int64 * PARTS_OF_LINEAR)(*[part.nbytes for part in parts])
+        self._count(layer, which, out, width, source)
+        return not self._library.speclsp_borrow(self._model, layer, which, out, width, source, at, sizes)
 
     def set_norm(self, layer: int, which: int, weight: Array) -> None:
         """Copy a norm's weights, [n]; layer LAST is the last norm."""
-        own = np.ascontiguousarray(widen(weight))
+        self.norms[layer, which] = own = np.ascontiguousarray(widen(weight))
         if self._library.speclsp_norm(self._model, layer, which, address(own), own.size):
             raise MemoryError("no memory for a norm's weights")
 
@@ -208,8 +245,6 @@ class NativeDecoder(CachedModel):
         if getattr(self, "_model", None):
             self._library.speclsp_free(self._model)
             self._model = None
-        if isinstance(embedding := getattr(self, "embedding", None), StoredEmbedding):
-            embedding.close()
 
     # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────────
 
@@ -282,7 +317,7 @@ class NativeDecoder(CachedModel):
         start, t = len(self.ids), len(new)
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
-        self.load_embeddings(new)
+        self.check()
         keys, values = self.kv(self.slot)
         c_flag = getattr(cancel, "c_flag", None)  # of api.Cancel
         flag = None if c_flag is None else ctypes.byref(c_flag)
@@ -312,6 +347,19 @@ def whole_blocks(tokens: int) -> int:
 def positions_for(context_tokens: int) -> int:
     """Positions of a slot."""
     return whole_blocks(context_tokens + 1)
+
+
+def bytes_at(start: int | None, size: int) -> Array:
+    """A view of memory as bytes."""
+    if not start or not size:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array(ctypes.cast(start, ctypes.POINTER(ctypes.c_uint8)), (size,))
+
+
+def bits_of(source: int, path: str) -> float:
+    """Bits of a weight in memory, by its source in forward.c."""
+    kind = next((kind for kind in KINDS if kind.source == source), None)
+    return BLOCK_BITS[path][kind] if kind else CODED_BITS.get(source, INT8_BITS[path])
 
 
 def rotations(shape: ModelShape, positions: int) -> tuple[Floats, Floats]:

@@ -17,10 +17,10 @@ from torch import Tensor
 from speclsp.engine.loading import model_config
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.native import NativeDecoder
-from speclsp.engine.model.superblocks import WeightMatrix
+from speclsp.engine.model.superblocks import CODED_SOURCES, WeightMatrix
 
 PATHS = [path for path in NATIVE if path in native.CODED_PATHS]
-BITS = sorted(native.CODED_BITS)
+BITS = sorted(CODED_SOURCES)
 WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 24, 25, 33, 48]
 UNIT = 1 / 64  # a power of two: UNIT * w is exact in bfloat16
 INPUTS = 352  # one block of 256 inputs and a part of three groups

@@ -117,11 +117,16 @@ static void pack_blocks(Model *m, int32_t chunk) {
     }
 }
 
+/* Set the packed sizes of a linear, [out][in] as published. `interleave`: gate and up, see published_row. */
+static void set_sizes(const Model *m, Linear *l, int32_t out, int32_t in, int32_t interleave, int32_t source) {
+    l->source = source;
+    l->out = interleave ? (out / 2 + 15) / 16 * 32 : (out + 31) / 32 * 32;
+    l->in = (in + 63) / 64 * 64;
+    l->steps = (l->in + m->scale_inputs - 1) / m->scale_inputs;
+}
+
 /* Memory for a linear, and its bias in the packed order. 0: done; 1: no memory. */
 static int32_t allocate(const Model *m, Linear *l, const Packing *p, const float *bias) {
-    l->out = p->interleave ? (p->out / 2 + 15) / 16 * 32 : (p->out + 31) / 32 * 32;
-    l->in = (p->in + 63) / 64 * 64;
-    l->steps = (l->in + m->scale_inputs - 1) / m->scale_inputs;
     if (l->source) l->blocks = zeroed(blocks_bytes(m, l));
     else l->packed = zeroed(packed_bytes(l));
     l->scale = allocate_aligned((size_t)l->out * 4);
@@ -142,10 +147,41 @@ int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const void *weigh
     if (source && !m->format[source].multiply) return 2;
     Linear *l = linear_at(m, layer, which);
     const Packing p = {weight, l, out, in, layer >= 0 && which == UP};
-    l->source = source;
+    set_sizes(m, l, out, in, p.interleave, source);
     if (allocate(m, l, &p, bias)) return 1;
     m->packing = &p;
     run(m, !source || is_coded(source) ? pack : pack_blocks, l->out / 32);
+    return 0;
+}
+
+/* The addresses and bytes of a linear's packed numbers, for a file of them. */
+void speclsp_parts(Model *m, int32_t layer, int32_t which, const void **at, int64_t *bytes) {
+    const Linear *l = linear_at(m, layer, which);
+    at[WEIGHTS_PART] = l->source ? l->blocks : (void *)l->packed;
+    at[SCALE_PART] = l->scale, at[OFFSET_PART] = l->offset, at[BIAS_PART] = l->bias;
+    part_bytes(m, l, l->bias != NULL, bytes);
+}
+
+/* Free a linear's packed numbers: it computes nothing until speclsp_borrow gives it others. */
+void speclsp_release(Model *m, int32_t layer, int32_t which) { linear_free(m, linear_at(m, layer, which)); }
+
+/* Compute with packed numbers in memory of the caller, such as a mapped file, that speclsp_linear made on this path. `at` and
+ * `bytes`: [LINEAR_PARTS], without a bias 0 bytes. 0: done; 1: the bytes are not those of such a linear; 2: the path has no
+ * blocks for that source. */
+int32_t speclsp_borrow(Model *m, int32_t layer, int32_t which, int32_t out, int32_t in, int32_t source, void *const *at,
+                       const int64_t *bytes) {
+    if (source < 0 || source >= SOURCES || (source && !m->format[source].multiply)) return 2;
+    Linear *l = linear_at(m, layer, which);
+    int64_t expected[LINEAR_PARTS];
+    linear_free(m, l);
+    set_sizes(m, l, out, in, layer >= 0 && which == UP, source);
+    part_bytes(m, l, bytes[BIAS_PART] != 0, expected);
+    for (int32_t part = 0; part < LINEAR_PARTS; part++)
+        if (bytes[part] != expected[part]) return 1;
+    l->borrowed = 1;
+    if (source) l->blocks = at[WEIGHTS_PART];
+    else l->packed = at[WEIGHTS_PART];
+    l->scale = at[SCALE_PART], l->offset = at[OFFSET_PART], l->bias = bytes[BIAS_PART] ? at[BIAS_PART] : NULL;
     return 0;
 }
 
@@ -154,10 +190,9 @@ int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight
     float *own = allocate_aligned((size_t)(n + 15) / 16 * 64);
     if (!own) return 1;
     memcpy(own, weight, (size_t)n * 4);
-    if (layer < 0) m->norm = own;
-    else if (which == 0) m->layer[layer].norm_attention = own;
-    else if (which == 1) m->layer[layer].norm_mlp = own;
-    else if (which == 2) m->layer[layer].norm_q = own;
-    else m->layer[layer].norm_k = own;
+    Layer *l = layer < 0 ? NULL : &m->layer[layer];
+    float **at = !l ? &m->norm : which == 0 ? &l->norm_attention : which == 1 ? &l->norm_mlp : which == 2 ? &l->norm_q : &l->norm_k;
+    free_aligned(*at);
+    *at = own;
     return 0;
 }

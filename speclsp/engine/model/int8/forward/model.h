@@ -63,7 +63,10 @@ typedef struct {
     int32_t out, in;   /* out is a multiple of 32, in of 64; padding is zero */
     int32_t steps;     /* blocks of scale_inputs inputs; the last may have fewer */
     int32_t source;    /* BF16_WEIGHTS, ... */
+    int32_t borrowed;  /* 1: the numbers are in the caller's memory, a mapped file */
 } Linear;
+
+enum { WEIGHTS_PART, SCALE_PART, OFFSET_PART, BIAS_PART, LINEAR_PARTS }; /* of a linear's packed numbers */
 
 typedef struct {
     Linear linear[LINEARS];
@@ -153,8 +156,23 @@ static void unmap(void *at, size_t bytes) {
 static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }
 static size_t blocks_bytes(const Model *m, const Linear *l) { return (size_t)l->out / 32 * (l->in / 32) * (m->format[l->source].bytes / GROUPS); }
 
+/* The bytes of a linear's packed numbers, by part. */
+static void part_bytes(const Model *m, const Linear *l, int with_bias, int64_t *bytes) {
+    bytes[WEIGHTS_PART] = (int64_t)(l->source ? blocks_bytes(m, l) : packed_bytes(l));
+    bytes[SCALE_PART] = (int64_t)l->out * 4, bytes[OFFSET_PART] = (int64_t)l->out * l->steps * 4;
+    bytes[BIAS_PART] = with_bias ? (int64_t)l->out * 4 : 0;
+}
+
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
     return layer == HEAD ? &m->head : layer == EMBEDDING ? &m->embedded : &m->layer[layer].linear[which];
+}
+
+static void linear_free(const Model *m, Linear *l) {
+    if (!l->borrowed) {
+        unmap(l->packed, packed_bytes(l)), unmap(l->blocks, blocks_bytes(m, l));
+        free_aligned(l->scale), free_aligned(l->offset), free_aligned(l->bias);
+    }
+    l->packed = NULL, l->blocks = NULL, l->scale = NULL, l->offset = NULL, l->bias = NULL;
 }

@@ -18,9 +18,16 @@ static void embed_q6k(float *to, const uint8_t *from, int32_t n) {
 /* The embedding of a token from int8 or coded weights: its own, or those of the head. */
 static void embed_from_linear(const Model *m, float *to, int32_t id) {
     const Linear *l = m->embedded.out ? &m->embedded : &m->head;
-    for (int32_t i = 0; i < m->shape.hidden; i++) {
-        const size_t packed = (size_t)(id / 32) * 32 * l->in + i / 64 * 2048 + id % 32 / 16 * 1024 + i % 64 / 4 * 64 + id % 16 * 4 + i % 4;
-        to[i] = l->scale[id] * (float)(l->packed ? l->packed[packed] : coded_weight(l, id, i));
+    const float scale = l->scale[id];
+    const int32_t n = m->shape.hidden;
+    if (!l->packed) {
+        for (int32_t i = 0; i < n; i++) to[i] = scale * (float)coded_weight(l, id, i);
+        return;
+    }
+    const int8_t *from = l->packed + (size_t)(id / 32) * 32 * l->in + id % 32 / 16 * 1024 + id % 16 * 4;
+    for (int32_t i = 0; i < n; i += 4) {
+        const int8_t *four = from + i / 64 * 2048 + i % 64 / 4 * 64;
+        for (int32_t u = 0; u < 4; u++) to[i + u] = scale * (float)four[u];
     }
 }
 

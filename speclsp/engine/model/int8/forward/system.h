@@ -49,6 +49,7 @@ static double seconds_now(void) {
 #else
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,0 +1,92 @@
+"""Times of a model's passes on this machine, kept beside its prepared weights: a start measures nothing.
+
+first load   time passes over the mapped file and over the same numbers in huge pages; measure the costs ─► file
+later        read the file; served rounds refresh the costs (policy.py), and an unload writes them again
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from speclsp import private_files, process_resources
+from speclsp.engine.decoding.policy import Costs
+from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.weights import auto_choice
+
+MAX_BYTES = 1 << 16
+LEAST_GAIN = 1.05  # of memory of the process against a mapped file, which the system may reclaim
+TURNS = 3  # of reading all weights, of which the fastest counts
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCosts:
+    """A model's costs on one machine. `mapped`: its weights are computed from the mapped file."""
+
+    file: Path
+    machine: str
+    mapped: bool
+    costs: Costs
+
+    def save(self) -> None:
+        """Write the file. Where that fails, the next start measures again."""
+        content = {"machine": self.machine, "mapped": self.mapped, "costs": asdict(self.costs)}
+        with suppress(OSError):
+            private_files.replace(self.file, json.dumps(content).encode())
+
+
+def file_in(directory: Path, with_draft: bool) -> Path:
+    """The file of the costs of a model alone, or with its draft."""
+    return directory / f"costs{'-with-draft' if with_draft else ''}.json"
+
+
+def read(file: Path, threads: int) -> SavedCosts | None:
+    """The costs of this machine; None if there are none that fit."""
+    machine = auto_choice.machine_name(threads)
+    try:
+        content = json.loads(private_files.read_bytes(file, MAX_BYTES))
+        if content["machine"] != machine:
+            return None
+        return SavedCosts(file, machine, bool(content["mapped"]), costs_from(content["costs"]))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none, or one that a person has edited
+        return None
+
+
+def costs_from(content: dict[str, Any]) -> Costs:
+    """Costs from the file. Raises ValueError, TypeError, KeyError."""
+    numbers = {name: content[name] for name in ("guess_ms", "first_ms", "missing_ms")}
+    verify_ms = {int(rows): float(ms) for rows, ms in content["verify_ms"].items()}
+    times = [
+        float(content["prefill_ms"]),
+        *verify_ms.values(),
+        *(ms for own in numbers.values() for ms in own.values()),
+    ]
+    if not verify_ms or not all(math.isfinite(ms) and ms >= 0 for ms in times):
+        raise ValueError("a time is not a number")
+    return Costs(verify_ms=verify_ms, prefill_ms=float(content["prefill_ms"]), **numbers)
+
+
+def mapping_is_fast(mapped: NativeDecoder, in_memory: NativeDecoder) -> bool:
+    """True if reading the weights of the mapped file takes about as long as reading those in memory."""
+    return pass_s(mapped) <= LEAST_GAIN * pass_s(in_memory)
+
+
+def pass_s(decoder: NativeDecoder) -> float:
+    """The time of reading all weights once."""
+    times = []
+    for _ in range(TURNS + 1):  # the first one maps the pages
+        began_s = perf_counter()
+        decoder.read_weights()
+        times.append(perf_counter() - began_s)
+    return min(times[1:])
+
+
+def has_room(decoder: NativeDecoder) -> bool:
+    """True if a second copy of the weights fits into free memory, with half of it left."""
+    return process_resources.memory().free_mib > 2 * decoder.weight_mib

@@ -1,0 +1,55 @@
+"""Memory pages of the int8 decoder: zeros that take memory when they are used, and the numbers of a file.
+
+A file's numbers are mapped, so the system may reclaim them and share them between engines. Where a pass over a mapped
+file is slower, they are read into huge pages instead (prepared_weights.py decides).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from typing import BinaryIO
+
+READ_BYTES = 64 << 20  # at a time
+END_BYTES = 1 << 16  # behind the numbers: passes fetch ahead
+
+
+def zero_pages(size: int) -> mmap.mmap:
+    """At least `size` zeros whose pages take memory from the first write on."""
+    pages = _anonymous(max(size, 1))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)  # a first write would take 2 MiB
+    return pages
+
+
+def map_file(file: BinaryIO) -> mmap.mmap:
+    """The file's bytes, mapped; the system begins to read those that it does not have. Raises OSError, ValueError."""
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_WILLNEED"):
+        mapped.madvise(mmap.MADV_WILLNEED)
+    return mapped
+
+
+def read_file(file: BinaryIO) -> mmap.mmap:
+    """The file's bytes in memory of this process, in huge pages where the system has them. Raises OSError."""
+    size = os.fstat(file.fileno()).st_size
+    pages = _anonymous(size + END_BYTES)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    file.seek(0)
+    with memoryview(pages) as memory:
+        start = 0
+        while start < size:
+            count = file.readinto(memory[start : min(start + READ_BYTES, size)])  # type: ignore[attr-defined]
+            if not count:
+                raise OSError(f"the file ends after {start} of {size} bytes")
+            start += count
+    return pages
+
+
+def _anonymous(size: int) -> mmap.mmap:
+    """Zeros of this process alone. Windows counts them as committed at once, and takes memory as they are used."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
