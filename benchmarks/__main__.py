@@ -59,7 +59,7 @@ BENCHMARKS = {
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, passes, rounds, equal tokens and tests"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
     "first-suggestion": Benchmark(
-        "editor.first_suggestion", "first suggestion in a file: new, looked at before, returned to, beside another"
+        "editor.first_suggestion", "first suggestion in a file: new, looked at, returned to, beside another, no engine"
     ),
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
     "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),

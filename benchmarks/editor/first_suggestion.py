@@ -9,6 +9,8 @@ Each file is a module of this repository, with the cursor in its middle. Each ca
     back      completed in twice before, then in all other files, and again
     sibling   opened beside a file of the same folder that was completed in just before
 
+`--open` measures another case, from the start of the server's process with no engine: opening.py.
+
 Prints the medians and writes benchmarks/results/first-suggestion-MODEL.json.
 """
 
@@ -20,10 +22,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import results_file
+from benchmarks.editor import opening
+from benchmarks.editor.cursor_file import CursorFile, cursor_file
 from benchmarks.keystrokes.language_server import ANSWER_S, Server
 from benchmarks.results_file import CHECKOUT
 from speclsp.config import Config
@@ -34,24 +38,6 @@ INDEXING_S = 8.0  # the workspace is indexed before the first request
 CASES = ("new", "focus", "back", "sibling")
 
 
-@dataclass(frozen=True, slots=True)
-class CursorFile:
-    """A file with its second half's first line cut off: `text` ends the line at `line` and `character`."""
-
-    path: Path
-    text: str
-    line: int
-    character: int
-
-    @property
-    def uri(self) -> str:
-        return self.path.as_uri()
-
-    @property
-    def position(self) -> dict[str, int]:
-        return {"line": self.line, "character": self.character}
-
-
 def cursor_files(count: int) -> Iterator[CursorFile]:
     """Files of each folder in turn, so that neighbours in the sequence are no siblings."""
     folders = [sorted((CHECKOUT / folder).glob("*.py")) for folder in FOLDERS]
@@ -59,15 +45,6 @@ def cursor_files(count: int) -> Iterator[CursorFile]:
     for number in range(count):
         paths = long[number % len(long)]
         yield cursor_file(paths[number // len(long) % len(paths)])
-
-
-def cursor_file(path: Path) -> CursorFile:
-    """The file at `path` with the cursor after the first word of a line in its middle; the line's rest is missing."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    number = next(n for n in range(len(lines) // 2, len(lines)) if len(lines[n].split()) > 2)
-    line = lines[number]
-    kept = line[: len(line) - len(line.lstrip())] + line.split()[0] + " "
-    return CursorFile(path, "\n".join([*lines[:number], kept, *lines[number + 1 :]]), number, len(kept))
 
 
 def suggestion_ms(server: Server, file: CursorFile) -> float:
@@ -135,10 +112,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--look-ms", metavar="MS", type=float, default=2000, help="from the focus to the request (default: %(default)s)"
     )
+    parser.add_argument("--open", action="store_true", help="from the start of the server, with no engine")
+    parser.add_argument("--cold", action="store_true", help="drop the model's files from the page cache before --open")
+    parser.add_argument("--no-peer", action="store_true", help="--open without llama.cpp's server")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
+    if options.open:
+        files = list(cursor_files(options.files))
+        opening.run(options.model, files, is_cold=options.cold, has_peer=not options.no_peer)
+        return 0
     config = replace(Config(), model=options.model)
     config = replace(config, completion=replace(config.completion, timeout_ms=ANSWER_S * 1000))
     files = list(cursor_files(options.files))

@@ -23,6 +23,7 @@ from speclsp.errors import EngineError
 
 LOADING_S, ANSWER_S = 300, 10
 MODULE = ("speclsp",)
+FIRST_URI = "untitled:first"
 NO_ABILITIES: Mapping[str, bool] = MappingProxyType({})
 ENDED = "the language server ended in the middle of the benchmark"
 
@@ -30,19 +31,23 @@ ENDED = "the language server ended in the middle of the benchmark"
 class Server:
     """`speclsp lsp` as a process, with a thread that records the time of each answer."""
 
-    def __init__(self, config: Config, place: Path, module: Sequence[str] = MODULE) -> None:
+    def __init__(
+        self, config: Config, place: Path, module: Sequence[str] = MODULE, shares_engine: bool = False
+    ) -> None:
         """`place`: an empty directory for its log and socket. The engine is its own, and ends with it.
 
-        `module`: the Python module that serves, and its first arguments.
+        `module`: the Python module that serves, and its first arguments. `shares_engine`: the engine is a daemon, as by
+        default. It outlives the server.
         """
-        config = replace(config, engine=replace(config.engine, shared=False))
+        config = replace(config, engine=replace(config.engine, shared=shares_engine))
         self.runtime, self.state = place / "r", place / "s"
         places = {"XDG_RUNTIME_DIR": self.runtime, "XDG_STATE_HOME": self.state, "XDG_CONFIG_HOME": place / "c"}
         for path in places.values():
             path.mkdir(mode=0o700)
         self.answers: dict[int, tuple[float, dict[str, Any]]] = {}  # by request: (time, answer)
         self.messages: list[str] = []  # shown to the user
-        self._status: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}  # the last one
+        self.state_times_s: dict[str, float] = {}  # by state: when it was reported first
         self._numbers = itertools.count(1)
         self._heard = threading.Condition()
         self._writing = threading.Lock()
@@ -75,7 +80,8 @@ class Server:
             self.send({"id": number, "result": None})
         with self._heard:
             if method == "speclsp/status":
-                self._status = message["params"]
+                self.status = message["params"]
+                self.state_times_s.setdefault(self.status["state"], now_s)
             elif method == "window/showMessage":
                 self.messages.append(message["params"]["message"])
             elif method is None and number is not None:
@@ -111,6 +117,16 @@ class Server:
 
     def begin(self, root: str, abilities: Mapping[str, bool] = NO_ABILITIES) -> None:
         """Initialize, and wait until the model is loaded. `abilities`: those beside LSP. Raises EngineError."""
+        self.initialize(root, abilities)
+        self.open(FIRST_URI, "python", "")  # the engine starts with a file
+        self.close(FIRST_URI)
+        if not self.wait(lambda: self.status.get("state") in ("ready", "error"), LOADING_S):
+            raise EngineError(f"the model was not loaded within {LOADING_S} s: {self.status.get('message')}")
+        if self.status["state"] == "error":
+            raise EngineError(str(self.status["message"]))
+
+    def initialize(self, root: str, abilities: Mapping[str, bool] = NO_ABILITIES) -> None:
+        """Initialize the server."""
         number = self.number()
         capabilities: dict[str, Any] = {"experimental": {"speclsp": dict(abilities)}}
         capabilities |= {"general": {"positionEncodings": ["utf-16"]}, "textDocument": {"inlineCompletion": {}}}
@@ -118,10 +134,6 @@ class Server:
         self.send({"id": number, "method": "initialize", "params": params})
         self.answered(number, ANSWER_S)
         self.send({"method": "initialized", "params": {}})
-        if not self.wait(lambda: self._status.get("state") in ("ready", "error"), LOADING_S):
-            raise EngineError(f"the model was not loaded within {LOADING_S} s: {self._status.get('message')}")
-        if self._status["state"] == "error":
-            raise EngineError(str(self._status["message"]))
 
     def open(self, uri: str, language: str, text: str) -> None:
         document = {"uri": uri, "languageId": language, "version": 1, "text": text}

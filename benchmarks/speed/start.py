@@ -119,10 +119,10 @@ def is_ready(state: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def peer_engine(model: str, log_folder: Path) -> Iterator[Ready]:
+def peer_engine(model: str, log_folder: Path, *flags: str) -> Iterator[Ready]:
     """llama.cpp's server. Raises EngineError: it did not start."""
     began_s = perf_counter()
-    server = llama(model, log_folder, number_format=PEER_FORMAT)
+    server = llama(model, log_folder, 1, *flags, number_format=PEER_FORMAT)
     try:
         process = server.start().process
         ready_s = perf_counter() - began_s
@@ -208,12 +208,12 @@ def drop_from_page_cache(files: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def model_files(settings: Config) -> set[Path]:
+def model_files(model: str, models_dir: str = "") -> set[Path]:
     """Our model, the adapters, whatever the engine keeps in the user's cache, and llama.cpp's file."""
-    folders = [store.path(cards.load(settings.model).target, settings.models_dir), cards.models_root() / "adapters"]
+    folders = [store.path(cards.load(model).target, models_dir), cards.models_root() / "adapters"]
     folders += [folder for folder in config.cache_dir().iterdir() if folder.name not in NOT_OURS]
     files = {file for folder in folders if folder for file in folder.rglob("*") if file.is_file()}
-    peer_file = gguf(settings.model, PEER_FORMAT)
+    peer_file = gguf(model, PEER_FORMAT)
     return files | ({peer_file} if peer_file.is_file() else set())
 
 
@@ -229,7 +229,7 @@ def measure(settings: Config, turns: int, *, is_cold: bool, has_peer: bool, fold
     for number, request in enumerate(holes(turns, NEW_TOKENS, SEED)):
         for name in list(starts)[:: -1 if number % 2 else 1]:
             if is_cold:
-                drop_from_page_cache(model_files(settings))
+                drop_from_page_cache(model_files(settings.model, settings.models_dir))
             with starts[name]() as engine:
                 rows[name].append(take_turn(engine, request))
                 about[name] = {"target": engine.target}

@@ -39,13 +39,13 @@ def run_lsp(options: argparse.Namespace) -> int:
     _, problems = config.parse(settings)
     if problems:
         raise config.BadSettings(problems)
-    from speclsp.lsp.protocol.stdio import redirect_stdio
-
-    pipes = redirect_stdio()  # before the imports: one of them might print
     gc.disable()  # during the imports: `serve` enables it again
+    from speclsp.lsp.protocol.opening import Opening
+
+    opening = Opening(settings, options.copilot)  # before the other imports: one of them might print
     from speclsp.lsp.server import app
 
-    return app.main(settings, trace=options.trace, pipes=pipes, copilot=options.copilot)
+    return app.main(opening, trace=options.trace)
 
 
 def run_engine(options: argparse.Namespace) -> int:

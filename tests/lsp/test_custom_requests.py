@@ -160,8 +160,8 @@ def scripted(tmp_path: Path, capabilities: dict[str, object], round_s: float = 0
     settings = ["--set", "context.index_workspace=false", "--set", "next_edit.enabled=false"]
     with Client([*command, "--stdio", *settings], {"PYTHONPATH": f"{lsp_client.ROOT}{os.pathsep}{tests}"}) as client:
         client.initialize(capabilities)
-        assert client.wait_for(lambda: "ready" in [params["state"] for params in sent(client, "speclsp/status")])
         client.open(URI, TYPED)
+        assert client.wait_for(lambda: "ready" in [params["state"] for params in sent(client, "speclsp/status")])
         yield client
 
 

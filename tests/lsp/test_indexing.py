@@ -23,11 +23,12 @@ from windows.harness.program import IS_FOREIGN
 from speclsp.config import Config
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.documents.notebook import Notebooks
+from speclsp.lsp.documents.uri_paths import lies_in
 from speclsp.lsp.index import index_schema
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server import index_supervisor
 from speclsp.lsp.server.index_supervisor import CANNOT_INDEX, IndexedFolder, IndexSupervisor
-from speclsp.lsp.server.request_context import WorkspaceDocuments, lies_in
+from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
 PATIENCE_S = 120  # the process has the lowest priority, and the machine may be busy

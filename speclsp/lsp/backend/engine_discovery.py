@@ -67,7 +67,7 @@ class SharedEngine(EngineClient):
 
         Raises SpeclspError.
         """
-        pause_s, deadline_s = 0.02, time.monotonic() + STARTING_S
+        pause_s, deadline_s = 0.01, time.monotonic() + STARTING_S  # an engine listens after half a second
         has_started = False  # an engine of this call's own, which has no lease yet
         while True:
             engine = endpoint.find()
@@ -102,7 +102,7 @@ class SharedEngine(EngineClient):
                         f"To try again: {TRY_AGAIN}."
                     )
                 await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 1.3, 0.25)
+                pause_s = min(pause_s * 1.05, 0.25)
 
     async def _wait_for_turn(self, engine: EngineEndpoint, differences: list[str]) -> None:
         """Wait until no client uses the engine at `engine`, which does not suit, and end it."""

@@ -195,7 +195,7 @@ class PrivateEngine(EngineClient):
 
         Raises EngineError.
         """
-        pause_s, socket = 0.02, str(child.socket)
+        pause_s, socket = 0.01, str(child.socket)  # it listens after half a second
         while True:
             try:
                 http = child.http()
@@ -208,7 +208,7 @@ class PrivateEngine(EngineClient):
                 child.kill()
                 return
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 1.3, 0.25)
+            pause_s = min(pause_s * 1.05, 0.25)
 
     def _state_received(self, event: Mapping[str, Any], address: str) -> None:
         super()._state_received(event, address)

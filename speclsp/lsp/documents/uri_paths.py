@@ -13,6 +13,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
@@ -89,6 +90,19 @@ def path_inside(path: str, folder: str, windows: bool = IS_WINDOWS) -> str | Non
     base = folder.rstrip("/") + "/"
     head = path[: len(base)]
     return path[len(base) :] if folded(head, windows) == folded(base, windows) else None
+
+
+def containing_folder(uri: str, folders: Iterable[str]) -> str | None:
+    """The innermost of the folders, by URI, that contains a document."""
+    return max((folder for folder in folders if lies_in(uri, folder)), key=len, default=None)
+
+
+def lies_in(uri: str, folder: str) -> bool:
+    """True if a document is in a folder; the two URIs may be spelled differently."""
+    if uri.startswith(folder + "/"):
+        return True
+    files = uri.startswith("file:") and folder.startswith("file:")
+    return files and path_inside(file_path(uri), file_path(folder)) is not None
 
 
 def system_path(path: str, windows: bool = IS_WINDOWS) -> str:

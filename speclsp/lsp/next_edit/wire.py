@@ -23,7 +23,6 @@ ACCEPTED, REJECTED = "speclsp/nextEditAccepted", "speclsp/nextEditRejected"
 USES_LEFT = "speclsp/renameUses"
 ELSEWHERE = "nextEditElsewhere"  # ability of a client: it shows an edit of another document
 ACCEPT_COMMAND = "speclsp.didAcceptEdit"
-COPILOT_ACCEPT_COMMAND = "github.copilot.didAcceptCompletionItem"  # some clients have its name in their code
 IGNORED = tuple(f"textDocument/{name}" for name in ("didFocus", "didShowCompletion", "didPartiallyAcceptCompletion"))
 TITLE = "Accept the next edit"
 TRIGGERS = ("edit", "accept", "diagnostic", "manual")

@@ -119,6 +119,11 @@ class MessageReader:
             return FramingFault(PARSE_ERROR, f"a message of {len(body)} bytes is not valid JSON")
 
 
+def framed(body: bytes) -> bytes:
+    """A message with its header."""
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
 def _loads(body: bytes) -> object:
     return json.loads(body.decode("utf-8", "surrogatepass"))
 

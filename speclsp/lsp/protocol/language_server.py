@@ -34,7 +34,7 @@ from speclsp.lsp.protocol.document_sync import DOCUMENT_METHODS, NOTEBOOK_METHOD
 from speclsp.lsp.protocol.framing import INVALID_REQUEST, FramingFault
 from speclsp.lsp.protocol.param_checks import clip, explain, is_message_id, make_strict, structured_params
 from speclsp.lsp.protocol.process_exit import ProcessExit
-from speclsp.lsp.protocol.stdio import MessageWriter, converse, redirect_stdio
+from speclsp.lsp.protocol.stdio import Input, MessageWriter, converse
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -101,6 +101,7 @@ class SpecProtocol(LanguageServerProtocol):
         self.utf16_only = False  # whatever the client offers
         self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
         self.process_exit = ProcessExit()
+        self.is_answered: Callable[[object], bool] = lambda msg_id: False  # `initialize` has its answer already
         self._phase = "new"  # then "starting", "ready", "down"
         self.pending: dict[MessageId, AnyFuture] = {}  # from the client; pygls' own dict holds ours
         super().__init__(server, converter)  # last: it reads every attribute to find handlers
@@ -308,7 +309,10 @@ class SpecProtocol(LanguageServerProtocol):
             self.position_encoding = str(getattr(encoding := self.workspace.position_encoding, "value", encoding))
             if self._server.process_id is not None:
                 self.process_exit.watch(self._server.process_id)
-        self._answer(msg_id, future)
+        if self.is_answered(msg_id):
+            self.pending.pop(msg_id, None)
+        else:
+            self._answer(msg_id, future)
 
     def _fail(self, msg_id: MessageId | None, code: int, reason: str) -> None:
         reason = clip(" ".join(reason.split()), MAX_REASON_CHARACTERS)
@@ -327,24 +331,21 @@ class SpecProtocol(LanguageServerProtocol):
             self.writer.write(body.encode(), droppable)  # ASCII, so lone surrogates pass
 
 
-def serve(
-    server: SpecLanguageServer, on_exit: Callable[[], None] | None = None, pipes: tuple[int, int] | None = None
-) -> int:
-    """Serve LSP on stdin and stdout until the client exits or disconnects. Returns the process's exit code.
+def serve(server: SpecLanguageServer, source: Input, out_fd: int, on_exit: Callable[[], None] = lambda: None) -> int:
+    """Serve LSP until the client exits or disconnects. Returns the process's exit code.
 
     Call it in the main thread, once. `on_exit` runs once at the end, whatever ended it. The process is killed if it has
-    not stopped 1.5 s after the end was requested. `pipes`: the result of `redirect_stdio`, if it was called before.
+    not stopped 1.5 s after the end was requested.
     """
     logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it logs every message with its text
     gc.freeze()  # imported modules are no garbage: full collections need not visit them while the user types
     gc.enable()  # the caller disables it during the imports, which saves 20 ms
-    in_fd, out_fd = pipes or redirect_stdio()
     protocol, process_exit = server.protocol, server.protocol.process_exit
-    process_exit.begin(on_exit or (lambda: None))
+    process_exit.begin(on_exit)
     writer = protocol.writer = MessageWriter(out_fd, on_broken=lambda: process_exit.end(protocol.exit_code))
     with process_exit.signals():
         try:
-            asyncio.run(converse(in_fd, writer, process_exit, protocol.receive, lambda: protocol.exit_code))
+            asyncio.run(converse(source, writer, process_exit, protocol.receive, lambda: protocol.exit_code))
         except (Exception, SystemExit) as error:
             logger.error("the server failed: %s", error_site(error))
         writer.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import cattrs
 from lsprotocol import types
 
 from speclsp.lsp.protocol.document_sync import NOTEBOOK_METHODS
+from speclsp.lsp.protocol.initialize_answer import speaks_copilot
 
 WITHOUT_PARAMS = {types.SHUTDOWN: None, types.EXIT: None, types.INITIALIZED: types.InitializedParams()}
 CAPABILITIES_WE_READ = {
@@ -83,11 +83,6 @@ def with_capabilities_we_read(
                     converter.structure({section: {key: values[key]}}, types.ClientCapabilities)
                     kept.setdefault(section, {})[key] = values[key]
     return {**message, "params": {**params, "capabilities": kept}}
-
-
-def speaks_copilot(initialization_options: object) -> bool:
-    """True for the options of a client that was written for Copilot's language server."""
-    return isinstance(initialization_options, Mapping) and "editorPluginInfo" in initialization_options
 
 
 def explain(error: Exception) -> str:

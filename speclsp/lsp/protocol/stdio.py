@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from speclsp.lsp.protocol.framing import MessageReader
+from speclsp.lsp.protocol.framing import MessageReader, framed
 from speclsp.lsp.protocol.process_exit import ProcessExit, hung_up
 
 MAX_UNREAD_BYTES = 8 * 2**20  # sent but not read by the client; above it, its messages are not handled
@@ -57,7 +57,7 @@ class MessageWriter:
 
     def write(self, body: bytes, droppable: bool = False) -> None:
         """Queue a message. A droppable one is dropped if the client has MAX_UNREAD_NEWS_BYTES unread."""
-        frame = b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        frame = framed(body)
         with self._changed:
             if self._closed:
                 return
@@ -145,8 +145,62 @@ class Backpressure:
         return few or not self._messages
 
 
+Entry = tuple[object, int] | None  # a message and its bytes; None at the end of the stream
+
+
+class Input:
+    """The client's messages: a thread reads them ahead of the event loop, up to the limits of Backpressure.
+
+    Until `attach` they wait here.
+    """
+
+    def __init__(self, in_fd: int, on_early: Callable[[object], None] = lambda message: None) -> None:
+        """Begin to read. `on_early` receives each message that arrives before `attach`, in the thread."""
+        self._fd, self._on_early = in_fd, on_early
+        self._reader, self._backpressure = MessageReader(functools.partial(os.read, in_fd)), Backpressure()
+        self._attaching = threading.Lock()
+        self._early: list[Entry] = []
+        self._receive: Callable[[Entry], None] = self._keep
+        threading.Thread(target=self._read, name="speclsp-reader", daemon=True).start()
+
+    def attach(self, receive: Callable[[Entry], None]) -> None:
+        """Pass all messages to `receive`: those that have arrived now, each further one from the thread."""
+        with self._attaching:
+            for entry in self._early:
+                receive(entry)
+            self._receive = receive
+
+    def release(self, size_bytes: int) -> None:
+        """Free the room of a message that is being handled."""
+        self._backpressure.release(size_bytes)
+
+    def _keep(self, entry: Entry) -> None:
+        self._early.append(entry)
+        if entry is not None:
+            try:
+                self._on_early(entry[0])
+            except Exception as error:  # its message may quote the client's
+                logger.info("a first message was left to the server: %s", type(error).__name__)
+
+    def _pass_on(self, entry: Entry) -> None:
+        with self._attaching:
+            self._receive(entry)
+
+    def _read(self) -> None:
+        try:
+            for message in self._reader:
+                while not self._backpressure.acquire(self._reader.message_bytes, HANG_UP_CHECK_S):
+                    if hung_up(self._fd):
+                        return
+                self._pass_on((message, self._reader.message_bytes))
+        except OSError:
+            logger.info("stdin can no longer be read")
+        finally:
+            self._pass_on(None)
+
+
 async def converse(
-    in_fd: int,
+    source: Input,
     writer: MessageWriter,
     process_exit: ProcessExit,
     receive: Callable[[object], None],
@@ -158,39 +212,30 @@ async def converse(
     message is handled.
     """
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    inbox: asyncio.Queue[tuple[object, int] | None] = asyncio.Queue()
-    backpressure, reader = Backpressure(), MessageReader(functools.partial(os.read, in_fd))
+    inbox: asyncio.Queue[Entry] = asyncio.Queue()
 
     def call_in_loop(function: Callable[..., object], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(function, *args)
 
-    def read() -> None:
-        try:
-            for message in reader:
-                while not backpressure.acquire(reader.message_bytes, HANG_UP_CHECK_S):
-                    if hung_up(in_fd):
-                        return
-                call_in_loop(inbox.put_nowait, (message, reader.message_bytes))
-        except OSError:
-            logger.info("stdin can no longer be read")
-        finally:
+    def put(entry: Entry) -> None:
+        if entry is None:
             process_exit.start_grace()  # the loop may be busy: queued messages are handled within the grace period
-            call_in_loop(inbox.put_nowait, None)
+        call_in_loop(inbox.put_nowait, entry)
 
     async def handle() -> None:
         while (entry := await inbox.get()) is not None:
             message, size_bytes = entry
             while not writer.has_room():  # the client does not read: its messages wait, and produce no more replies
                 await asyncio.sleep(CLIENT_PAUSE_S)
-            backpressure.release(size_bytes)
+            source.release(size_bytes)
             receive(message)
             await asyncio.sleep(0)
         process_exit.end(exit_code())
 
     process_exit.wake = functools.partial(call_in_loop, stopped.set)
     handling = asyncio.ensure_future(handle())
-    threading.Thread(target=read, name="speclsp-reader", daemon=True).start()
+    source.attach(put)
     if process_exit.code is None:
         await stopped.wait()
     handling.cancel()

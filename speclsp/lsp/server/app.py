@@ -13,7 +13,7 @@ import functools
 import gc
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -23,6 +23,7 @@ from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.language_server import serve
+from speclsp.lsp.protocol.opening import Opening
 from speclsp.lsp.server import custom_requests, handlers
 from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
 from speclsp.lsp.server.custom_requests import SUGGESTION_GREW, grown_params
@@ -69,31 +70,21 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     *((method, handlers.ignore_notification, None) for method in wire.IGNORED),
 )  # and textDocument/completion, while the settings enable it: see completion_menu.py
 
-COPILOT_SETTINGS: Mapping[str, object] = {  # next edits only: then no engine runs and nothing is indexed
-    "completion.enabled": False,
-    "context.index_workspace": False,
-    "next_edit.enabled": True,
-}
-
 log = logging.getLogger("speclsp.server")
 
 
-def main(
-    flags: Mapping[str, object], trace: bool = False, pipes: tuple[int, int] | None = None, copilot: bool = False
-) -> int:
-    """Serve one editor on stdin and stdout, or on the file descriptors `pipes`. Returns the exit code.
-
-    `flags`: settings by key; `trace`: log every request; `copilot`: for a client of Copilot's protocol.
-    """
-    gc.freeze()  # imported modules are no garbage: each collection over them would cost 30 ms before `initialize`
-    config, problems = settings.gather({**(COPILOT_SETTINGS if copilot else {}), **flags})
+def main(opening: Opening, trace: bool = False) -> int:
+    """Serve one editor. Returns the exit code. `trace`: log every request."""
+    gc.freeze()  # imported modules are no garbage: each collection over them would cost 30 ms
     path = open_language_server_log()
     log.info("speclsp %s starts", __version__)
-    server = compose(config, problems, trace).server
-    server.protocol.utf16_only, server.log_path = copilot, path
+    server = compose(opening.own_config, opening.problems, trace).server
+    server.protocol.utf16_only, server.log_path = opening.copilot, path
     if path is None:
         server.problems["log"] = [f"no log: {settings.log_dir()} cannot be written."]
-    return serve(server, on_exit=server.end, pipes=pipes)
+    server.protocol.is_answered = opening.has_answered
+    opening.end()
+    return serve(server, opening.input, opening.out_fd, server.end)
 
 
 def compose(config: Config, problems: list[str], trace: bool = False) -> App:
@@ -132,9 +123,8 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
 
 
 async def start(app: App) -> None:
-    """Start the backend, the session and the index. Their imports take 0.1 s, so `initialize` is answered first."""
+    """Create the session, the index and the next edits. Their imports take 0.1 s, so `initialize` is answered first."""
     server = app.server
-    server.connect()
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.next_edit.recent_activity")
     follow_recent_edits(app)
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")

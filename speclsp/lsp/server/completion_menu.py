@@ -13,9 +13,10 @@ from typing import Any
 
 from lsprotocol import types
 
+from speclsp.lsp.protocol.initialize_answer import MENU_TRIGGERS
+
 REGISTRATION_ID = "speclsp-menu"
-TRIGGERS = [".", "(", "[", "{", ",", ":", "=", " "]  # word characters trigger by themselves
-OPTIONS = types.CompletionOptions(trigger_characters=TRIGGERS)
+OPTIONS = types.CompletionOptions(trigger_characters=MENU_TRIGGERS)
 EMPTY: dict[str, object] = {"isIncomplete": True, "items": []}  # incomplete: the client asks again at the next key
 
 
@@ -49,7 +50,7 @@ class CompletionMenu:
         self._registered = enabled
         method = types.TEXT_DOCUMENT_COMPLETION
         if enabled:
-            options = types.CompletionRegistrationOptions(trigger_characters=TRIGGERS)
+            options = types.CompletionRegistrationOptions(trigger_characters=MENU_TRIGGERS)
             registration = types.Registration(id=REGISTRATION_ID, method=method, register_options=options)
             params = types.RegistrationParams(registrations=[registration])
             self.send_request(types.CLIENT_REGISTER_CAPABILITY, params)

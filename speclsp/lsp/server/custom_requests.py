@@ -54,7 +54,7 @@ def retry(app: App, params: Any) -> dict[str, object]:
     server, status = app.server, app.server.backend_status
     if not server.config.completion.enabled:
         return {"retrying": False, "message": f"{meaning(Reason.DISABLED)}: no backend to start"}
-    state = status.state if status is not None else "starting"
+    state = status.state if status is not None else "asleep"
     if state in GIVEN_UP:
         server.connect()
         return {"retrying": True, "message": "trying again"}

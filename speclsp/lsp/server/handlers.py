@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 
 from speclsp.lsp.next_edit import wire
-from speclsp.lsp.protocol.param_checks import speaks_copilot
+from speclsp.lsp.protocol.initialize_answer import COPILOT_ACCEPT_COMMAND, speaks_copilot
+from speclsp.lsp.protocol.opening import AT_START, SECTION
 from speclsp.lsp.reasons import PASSING, Reason
 from speclsp.lsp.server import completion_menu, items
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import ExplainRecorder
 from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.request_context import WorkspaceDocuments, with_selected_item
-from speclsp.lsp.server.server import AT_START, SECTION, CompletionServer
+from speclsp.lsp.server.server import CompletionServer
 from speclsp.lsp.server.usage_stats import UsageStats
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class App:
     usage: UsageStats
     recorder: ExplainRecorder
     progress: ProgressBar
-    start: Callable[[App], Coroutine[Any, Any, None]]  # starts the backend and the session
+    start: Callable[[App], Coroutine[Any, Any, None]]  # creates the session and the index
     index: IndexSupervisor | None = None  # created with the session
     next_edits: NextEdits | None = None  # created after the session
     recent_activity: RecentActivity | None = None  # its recent edits, only while `next_edit.enabled` is on
@@ -76,7 +77,7 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
     if server.protocol.utf16_only or speaks_copilot(options):
-        add_accept_command(app, wire.COPILOT_ACCEPT_COMMAND)
+        add_accept_command(app, COPILOT_ACCEPT_COMMAND)
     server.starting = asyncio.create_task(app.start(app))
 
 
@@ -140,10 +141,12 @@ async def cancel_progress(app: App, params: types.WorkDoneProgressCancelParams) 
 
 
 def did_open(app: App, params: types.DidOpenTextDocumentParams) -> None:
-    """The first document of a workspace folder starts its index."""
+    """The first eligible document starts the backend, and the first one of a workspace folder its index."""
     uri = params.text_document.uri
-    read_visibility(app, uri)
     document = app.server.documents.get(uri)
+    if document is not None:
+        app.server.document_opened(document)
+    read_visibility(app, uri)
     if app.recent_activity is not None and document is not None:
         app.recent_activity.opened(document)
     if app.index is not None:
@@ -175,8 +178,10 @@ def did_close(app: App, params: types.DidCloseTextDocumentParams) -> None:
 
 
 def did_change_notebook(app: App, params: object) -> None:
-    """Handle cells that were closed or edited as documents."""
+    """Handle cells that were opened, closed or edited as documents."""
     changes = app.server.protocol.sync.notebook_changes
+    for document in app.server.documents:
+        app.server.document_opened(document)
     for uri in changes.closed:
         document_closed(app, uri)
     for uri, content_changes in changes.edited:

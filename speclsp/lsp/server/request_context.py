@@ -13,7 +13,7 @@ from lsprotocol import types
 from speclsp.config import Config
 from speclsp.lsp.documents.document import CursorContext, Document, Documents, Snapshot
 from speclsp.lsp.documents.notebook import Notebooks
-from speclsp.lsp.documents.uri_paths import file_path, path_inside
+from speclsp.lsp.documents.uri_paths import containing_folder
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility import secret_files
 from speclsp.lsp.visibility.eligibility import exclusion, glob_off
@@ -110,8 +110,7 @@ class WorkspaceDocuments:
     def root(self, uri: str) -> str | None:
         """The URI of the workspace folder that contains a document. A cell lies where its notebook does."""
         uri = self.notebooks.of(uri) or uri
-        containing = [folder for folder in self.folders() if lies_in(uri, folder)]
-        return max(containing, key=len) if containing else None
+        return containing_folder(uri, self.folders())
 
 
 def with_selected_item(at: CursorContext, item: types.SelectedCompletionInfo, encoding: str) -> Snapshot | None:
@@ -131,11 +130,3 @@ def with_selected_item(at: CursorContext, item: types.SelectedCompletionInfo, en
         return None
     text = at.snapshot.text[:start] + item.text + at.snapshot.text[end:]
     return replace(at.snapshot, text=text, cursor=start + len(item.text))
-
-
-def lies_in(uri: str, folder: str) -> bool:
-    """True if a document is in a folder; the two URIs may be spelled differently."""
-    if uri.startswith(folder + "/"):
-        return True
-    files = uri.startswith("file:") and folder.startswith("file:")
-    return files and path_inside(file_path(uri), file_path(folder)) is not None

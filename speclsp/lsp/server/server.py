@@ -21,6 +21,7 @@ from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.protocol.language_server import SpecLanguageServer
+from speclsp.lsp.protocol.opening import AT_START, SECTION, with_settings
 from speclsp.lsp.reasons import PASSING, Reason, meaning, reason_without_backend
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Backend
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.completion.trace import Trace
+    from speclsp.lsp.documents.document import Document
 
-SECTION = "speclsp"
 STATUS = "speclsp/status"
-AT_START = "initializationOptions"  # written by the editor's user; later settings may come from a repository
 STOPPED = (
     "stopped. To continue: the editor's command for that, any change of a setting or a restart of the language server. "
     "Or choose a smaller model."
 )
+NO_FILE = "the engine starts with the first open file that can get suggestions."
 GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or another process's engine
 NOTEBOOK_SYNC = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 
@@ -59,7 +60,7 @@ class CompletionServer(SpecLanguageServer):
         )
         self.session: Session | None = None  # created once `initialize` is answered
         self.backend: Backend | None = None
-        self.starting: asyncio.Task[None] | None = None  # starts the backend and the session
+        self.starting: asyncio.Task[None] | None = None  # creates the session and the index
         self.client_ready = False  # `initialized` has arrived: notifications may be sent
         self.client_name = ""
         self.log_path: Path | None = None  # None: it writes no log
@@ -78,6 +79,8 @@ class CompletionServer(SpecLanguageServer):
         self._own_globs = config.completion.disabled_globs  # the same; an editor adds patterns and removes none
         self._connected_config: Config | None = None  # the settings of the current backend
         self._connecting: asyncio.Task[None] | None = None
+        self._has_eligible_document = False  # one was opened: before that, no backend is started
+        self._eligibility_checks: set[asyncio.Task[None]] = set()
         self._sent_status: dict[str, object] = {}
         self._reported_problems: set[str] = set()
         self._backend_state = ("", "")  # the backend's last state and message
@@ -87,16 +90,8 @@ class CompletionServer(SpecLanguageServer):
 
     def apply_settings(self, source: str, values: object) -> None:
         """Apply the valid settings in `values` and report the invalid ones; settings it does not name are kept."""
-        if isinstance(values, Mapping) and isinstance(values.get(SECTION), Mapping):
-            values = values[SECTION]  # other keys beside our section belong to other servers
-        old = config = self.config
-        if isinstance(values, Mapping):
-            protected = () if source == AT_START else settings.THE_USERS_OWN
-            config, self.problems[source] = settings.parse(values, self.config, protected)
-            added = (glob for glob in config.completion.disabled_globs if glob not in self._own_globs)
-            config = replace(config, completion=replace(config.completion, disabled_globs=(*self._own_globs, *added)))
-        else:
-            self.problems[source] = [f"{source} is {type(values).__name__}: expected an object."]
+        old, protected = self.config, () if source == AT_START else settings.THE_USERS_OWN
+        config, self.problems[source] = with_settings(old, source, values, self._own_globs, protected)
         if config != old:
             self.config = config
             if self.session is not None:
@@ -105,6 +100,8 @@ class CompletionServer(SpecLanguageServer):
                 listener(config, old)
         if self.starting is not None:
             self.connect()
+            for document in self.documents:
+                self.document_opened(document)
         self.publish_status()
 
     # ── backend ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,6 +124,19 @@ class CompletionServer(SpecLanguageServer):
         status = self.backend_status
         return Reason.LOADING if status is None else reason_without_backend(status.state, bool(status.remote))
 
+    def document_opened(self, document: Document) -> None:
+        """Start the backend with the first document that is eligible for suggestions."""
+        if not self._has_eligible_document:
+            check = asyncio.create_task(self._connect_if_eligible(document))
+            self._eligibility_checks.add(check)
+            check.add_done_callback(self._eligibility_checks.discard)
+
+    async def _connect_if_eligible(self, document: Document) -> None:
+        reason, _ = await self.workspace_documents.exclusion(document)
+        if not reason:
+            self._has_eligible_document = True
+            self.connect()
+
     def connect(self) -> None:
         """Make the backend match the settings. One that failed or was stopped is replaced."""
         if self.backend is not None and self.backend.status.state in GIVEN_UP:
@@ -138,7 +148,7 @@ class CompletionServer(SpecLanguageServer):
         """Replace the backend until it matches the settings: these may change while an old backend closes.
 
         While completion is off, no backend is started, and the lease on a shared engine is released: a window without
-        suggestions needs no model.
+        suggestions needs no model. Before the first eligible document, none is started either.
         """
         from speclsp.lsp.backend.remote.backend_choice import connect
 
@@ -147,14 +157,18 @@ class CompletionServer(SpecLanguageServer):
             if old is not None:
                 log.info("the settings require another backend")
                 await old.close()
-            if self.config.completion.enabled:
+            if self._wants_backend:
                 config = self._connected_config = self.config
                 log_line = logging.getLogger("speclsp.engine").info
                 self.backend = connect(config, self.backend_changed, log_line, self.client_name, self._own_url)
                 self.backend.start()
 
+    @property
+    def _wants_backend(self) -> bool:
+        return self.config.completion.enabled and self._has_eligible_document
+
     def _needs_other_backend(self) -> bool:
-        if self.config.completion.enabled:
+        if self._wants_backend:
             return backend_settings(self.config) != backend_settings(self._connected_config)
         return self.backend is not None and not self.backend.kept_while_off
 
@@ -206,9 +220,7 @@ class CompletionServer(SpecLanguageServer):
 
     def status(self) -> dict[str, object]:
         """The params of speclsp/status."""
-        config = self.config
-        before_any = Status(state="starting", model=config.model, device=config.device, shared=config.engine.shared)
-        status = self.backend_status or before_any
+        status = self.backend_status or self._status_without_backend()
         state = status.state
         if not self.config.completion.enabled:
             state = "off"
@@ -234,6 +246,11 @@ class CompletionServer(SpecLanguageServer):
             "problems": self._all_problems(),
             "log": str(self.log_path or ""),
         }
+
+    def _status_without_backend(self) -> Status:
+        config = self.config
+        status = Status(state="starting", model=config.model, device=config.device, shared=config.engine.shared)
+        return status if self._has_eligible_document else replace(status, state="asleep", message=NO_FILE)
 
     def request_ended(self, trace: Trace) -> None:
         """A request has its answer. Its reason is sent with the next status."""

@@ -87,6 +87,11 @@ class IgnoreFiles:
             self._ask(key)
         return verdict
 
+    def read(self, uri: str, root: str | None) -> IgnoreVerdict:
+        """The verdict, read in the calling thread, however long the disk takes."""
+        key = self._place(uri, root)
+        return FREE if key is None else IgnoreWorkspace().verdict(*key)
+
     async def settled(self, uri: str, root: str | None) -> IgnoreVerdict:
         """The verdict, after a wait of at most WAIT_S when none is cached or the cached one is old."""
         key = self._place(uri, root)

@@ -228,7 +228,7 @@ def test_an_engine_that_cannot_load_is_released_and_retried_when_a_setting_chang
 def test_a_request_loads_an_unloaded_model():
     with Editor("--set", "engine.idle_unload_minutes=0.005") as editor:
         editor.initialize(CAPABILITIES)
-        editor.until("asleep", timeout_s=PATIENCE_S)
+        editor.until("asleep", after=1, timeout_s=PATIENCE_S)  # the first status is that of a server without a file
         before = len(editor.statuses())
         completes(editor, "good morning")
         assert set(editor.states()[before:]) <= {"asleep", "loading", "ready", "thinking"}

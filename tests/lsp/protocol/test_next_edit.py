@@ -16,6 +16,7 @@ from support.waiting import wait_until
 from windows.harness.program import program
 
 from speclsp.lsp.next_edit import wire
+from speclsp.lsp.protocol.initialize_answer import COPILOT_ACCEPT_COMMAND
 
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
 CALLS = [f"value_{n} = old_reader({n})\n" for n in range(6)]
@@ -120,9 +121,7 @@ def test_copilot_mode_announces_its_commands_and_utf16_and_starts_no_engine():
     with server() as editor:
         capabilities = begin(editor)["capabilities"]
         assert capabilities["positionEncoding"] == "utf-16"
-        assert {wire.ACCEPT_COMMAND, wire.COPILOT_ACCEPT_COMMAND} <= set(
-            capabilities["executeCommandProvider"]["commands"]
-        )
+        assert {wire.ACCEPT_COMMAND, COPILOT_ACCEPT_COMMAND} <= set(capabilities["executeCommandProvider"]["commands"])
         until_recording(editor)
         assert editor.engines() == []
 
@@ -142,7 +141,7 @@ def test_a_client_that_names_its_copilot_plugin_gets_utf16():
         }
         capabilities = begin(editor, initializationOptions=options)["capabilities"]
         assert capabilities["positionEncoding"] == "utf-16"
-        assert wire.COPILOT_ACCEPT_COMMAND in capabilities["executeCommandProvider"]["commands"]
+        assert COPILOT_ACCEPT_COMMAND in capabilities["executeCommandProvider"]["commands"]
 
 
 def test_a_change_made_twice_is_offered_at_the_next_place_and_then_at_all_others(editor: Editor):
@@ -195,7 +194,7 @@ def test_notifications_of_the_protocol_are_accepted_in_any_shape(editor: Editor)
         for params in (*NEITHER_SHOWS, {"id": "unknown"}, {"textDocument": {"uri": URI}}):
             editor.notify(method, params)
     editor.notify("workspace/executeCommand", {"command": wire.ACCEPT_COMMAND, "arguments": ["unknown"]})
-    assert editor.call("workspace/executeCommand", {"command": wire.COPILOT_ACCEPT_COMMAND, "arguments": []}) is None
+    assert editor.call("workspace/executeCommand", {"command": COPILOT_ACCEPT_COMMAND, "arguments": []}) is None
     assert ask(Page(editor, "a = 1\n", uri="file:///project/case4.py"), 0) == []
 
 

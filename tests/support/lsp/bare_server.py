@@ -14,6 +14,7 @@ from lsprotocol import types
 
 from speclsp.errors import EngineError, InputError
 from speclsp.lsp.protocol.language_server import SpecLanguageServer, serve
+from speclsp.lsp.protocol.stdio import Input, redirect_stdio
 
 server = SpecLanguageServer("fixture", "1")
 
@@ -125,4 +126,5 @@ def state(params: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(server, on_exit=lambda: print("on_exit ran", file=sys.stderr, flush=True)))
+    in_fd, out_fd = redirect_stdio()
+    sys.exit(serve(server, Input(in_fd), out_fd, lambda: print("on_exit ran", file=sys.stderr, flush=True)))

@@ -25,6 +25,7 @@ from support.lsp.lsp_client import Client, gone_within
 from support.waiting import PATIENCE_S
 
 URI = "file:///project/app.py"
+FIRST_URI = "untitled:first"
 CAPABILITIES = {"window": {"workDoneProgress": True}}
 DEADLINE_MS = 60_000  # a busy machine shows the whole text; tests of the deadline set their own
 
@@ -82,6 +83,16 @@ class Editor(Client):
         with suppress(FileNotFoundError):
             pids.add(linux_pid(read_state(self.runtime / "engine.json")["pid"]))
         return [psutil.Process(pid) for pid in sorted(pids) if pid and not gone_within(pid, 0.02)]
+
+    def initialize(
+        self, capabilities: dict[str, Any] | None = None, starts_engine: bool = True, **params: Any
+    ) -> dict[str, Any]:
+        """Initialize; `starts_engine`: open an eligible document for a moment."""
+        result = super().initialize(capabilities, **params)
+        if starts_engine:
+            self.open(FIRST_URI, "")
+            self.notify("textDocument/didClose", {"textDocument": {"uri": FIRST_URI}})
+        return result
 
     def begin(self, capabilities: Mapping[str, Any] = CAPABILITIES, **params: Any) -> Editor:
         """Initialize and wait for the engine."""

@@ -400,16 +400,16 @@ def test_demo_and_doctor_receive_their_arguments(run: Run, monkeypatch: pytest.M
 
 
 def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.lsp.protocol import stdio
+    from speclsp.lsp.protocol import opening
     from speclsp.lsp.server import app
 
     calls: list[object] = []
     monkeypatch.setattr(gc, "disable", lambda: calls.append("no collection during the imports"))
     monkeypatch.setattr(app, "main", lambda *given, **options: calls.append((*given, options)) or 0)
-    monkeypatch.setattr(stdio, "redirect_stdio", lambda: (10, 11))
+    monkeypatch.setattr(opening, "Opening", lambda *given: given)
     words = ("--stdio", "--trace", "--model", "tiny", "--set", "engine.draft=false", "--set", "model=echo")
     assert run("lsp", *words)[0] == 0
-    given = {"model": "tiny", "engine.draft": False}, {"trace": True, "pipes": (10, 11), "copilot": False}
+    given = ({"model": "tiny", "engine.draft": False}, False), {"trace": True}
     assert calls == ["no collection during the imports", given]
     code, _, err = run("lsp", "--set", "engin.draft=false")
     assert code == 2

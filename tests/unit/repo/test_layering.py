@@ -75,7 +75,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.syntax.languages": set(),
     "lsp.syntax": {"lsp.syntax.languages"},
     "lsp.documents": {"lsp.syntax", "lsp.syntax.languages"},
-    "lsp.protocol": {"lsp.documents", "errors"},
+    "lsp.protocol": {"lsp.documents", "lsp.visibility", "daemon", *BASE},
     "lsp.visibility": {"lsp.reasons", "lsp.documents", "lsp.syntax", *BASE},
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
