@@ -100,12 +100,12 @@ NODE = node="$(NODE_BIN)" && export PATH="$$node:$$PATH"
 
 vsix: build/speclsp.vsix  ## the VS Code extension, ready for `code --install-extension build/speclsp.vsix`
 
-# The extension carries the server's source, so that what it installs is its own version and nobody else's.
+# The extension carries the server's wheel for this machine: it installs its own version, and a user needs no compiler.
 SERVER := $(shell git ls-files speclsp models 2>/dev/null) pyproject.toml hatch_build.py constraints.txt
 build/speclsp.vsix: $(SERVER) $(VSCODE)/node_modules/.installed $(wildcard $(VSCODE)/src/*.ts $(VSCODE)/walkthrough/*.md $(VSCODE)/images/*.png $(VSCODE)/*.md $(VSCODE)/*.json $(VSCODE)/.vscodeignore)
 	@mkdir -p build
-	@rm -rf $(VSCODE)/server && $(BIN)/python -m hatchling build -t sdist -d $(VSCODE)/server 2>/dev/null && cp constraints.txt $(VSCODE)/server
-	@$(NODE) && cd $(VSCODE) && npm run -s package -- --out '$(CURDIR)/$@'
+	@rm -rf $(VSCODE)/server && $(BIN)/python -m hatchling build -t wheel -d $(VSCODE)/server >/dev/null && cp constraints.txt $(VSCODE)/server
+	@$(NODE) && cd $(VSCODE) && npm run -s package -- --target "$$(node -p 'process.platform + "-" + process.arch')" --out '$(CURDIR)/$@'
 
 $(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installed-dev
 	@$(NODE) && cd $(VSCODE) && npm ci --ignore-scripts --loglevel=error

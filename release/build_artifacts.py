@@ -216,9 +216,10 @@ def linked_libraries(library: bytes) -> set[str]:
 def build_vsix(sdist: Path, node: Path, addresses: Mapping[str, str]) -> None:
     """Package the extension for Linux, Windows and every platform, with the server inside.
 
-    That is the wheel for Windows, and the sdist elsewhere, which pip compiles for the machine.
+    That is the platform's wheel. The file for every platform has the sdist, which pip compiles for the machine.
     """
     folder = SOURCE / "editors/vscode"
+    (linux_wheel,) = DIST.glob("*-py3-none-manylinux_*_x86_64.whl")
     (windows_wheel,) = DIST.glob("*-py3-none-win_amd64.whl")
     (folder / "node_modules").symlink_to(ROOT / "editors/vscode/node_modules")
     version = json.loads((folder / "package.json").read_text("utf-8"))["version"]
@@ -230,7 +231,7 @@ def build_vsix(sdist: Path, node: Path, addresses: Mapping[str, str]) -> None:
         flags += ["--allow-missing-repository", "--no-rewrite-relative-links"]
     vsce = [node / "node", "node_modules/@vscode/vsce/vsce", "package", *flags]
     path = f"{node}{os.pathsep}{os.environ['PATH']}"
-    for target, package in (("linux-x64", sdist), ("win32-x64", windows_wheel), ("", sdist)):
+    for target, package in (("linux-x64", linux_wheel), ("win32-x64", windows_wheel), ("", sdist)):
         shutil.rmtree(folder / "server", ignore_errors=True)
         (folder / "server").mkdir()
         shutil.copy2(package, folder / "server")

@@ -217,17 +217,18 @@ def test_the_pure_wheel_and_the_sdist_install_and_complete(
 
 
 def test_each_vsix_names_its_platform_and_carries_the_server() -> None:
-    sdist, wheel = artifact("speclsp-*.tar.gz"), artifact("*-none-win_amd64.whl")
+    packages = {"": artifact("speclsp-*.tar.gz")}
+    packages |= {"linux-x64": artifact("*manylinux*x86_64.whl"), "win32-x64": artifact("*-none-win_amd64.whl")}
     platforms = {}
     for vsix in DIST.glob("*.vsix"):
         with zipfile.ZipFile(vsix) as archive:
             manifest = archive.read("extension.vsixmanifest").decode()
             carried = {name for name in archive.namelist() if name.startswith("extension/server/speclsp-")}
-            package = wheel if vsix.name.endswith("-win32-x64.vsix") else sdist
+            target = re.search(r'TargetPlatform="([\w-]+)"', manifest)
+            platform = platforms[vsix.stem.partition("-")[2].partition("-")[2]] = target[1] if target else ""
+            package = packages[platform]
             assert carried == {f"extension/server/{package.name}"}
             assert archive.read(f"extension/server/{package.name}") == package.read_bytes()
-        target = re.search(r'TargetPlatform="([\w-]+)"', manifest)
-        platforms[vsix.stem.partition("-")[2].partition("-")[2]] = target[1] if target else ""
     assert platforms == {"linux-x64": "linux-x64", "win32-x64": "win32-x64", "": ""}
 
 

@@ -152,9 +152,10 @@ def test_the_packed_vs_code_extension_connects_no_further():
     with zipfile.ZipFile(VSIX) as packed:
         names = packed.namelist()
         bundle = packed.read("extension/dist/extension.js").decode()
-        (archive,) = [name for name in names if name.endswith(".tar.gz")]
-        with tarfile.open(fileobj=BytesIO(packed.read(archive))) as source:
-            inside = [name for name in source.getnames() if name.endswith(".py")]
+        (server,) = [name for name in names if re.search(r"/server/speclsp-.*\.(whl|tar\.gz)$", name)]
+        content = BytesIO(packed.read(server))
+        with zipfile.ZipFile(content) if server.endswith(".whl") else tarfile.open(fileobj=content) as archive:
+            files = archive.namelist() if isinstance(archive, zipfile.ZipFile) else archive.getnames()
     assert set(ADDRESS.findall(bundle)) <= {"download.pytorch.org"}, "an argument for pip"
     for way in WAYS_OUT:
         assert way not in bundle
@@ -162,6 +163,7 @@ def test_the_packed_vs_code_extension_connects_no_further():
         "vscode", "child_process", "util", "crypto", "path", "os", "fs", "readline",
         "net",  # part of vscode-languageclient, for servers on a pipe or on loopback
     }  # fmt: skip
+    inside = [name for name in files if name.endswith(".py")]
     assert inside and not any("telemetry" in name and "test" not in name for name in inside)
 
 
