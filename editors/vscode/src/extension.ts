@@ -53,14 +53,14 @@ export function activate(context: ExtensionContext): void {
       paused = await releaseFiles(machine, running, log);
       const configured = workspace.getConfiguration("speclsp").get<string>("install.source", "");
       const source = chosenSource(configured, context.asAbsolutePath("server"));
-      return install(machine, source, log, (line) => bar.showInstalling(line));
+      return install(machine, source, log, (message) => bar.showInstalling(message));
     };
     installation = work();
     const installed = await installation.finally(() => {
       installation = undefined;
       bar.showInstalling("");
     });
-    if (installed || paused) await start(running);
+    if (installed || paused) await start(machine, running);
   };
   const watchPython = (): void => {
     const subscription = onPythonSelected(() => restartIfMissing(running));
@@ -76,8 +76,8 @@ export function activate(context: ExtensionContext): void {
     toggleLanguage,
     toggleFile,
     selectModel: () => selectModel(running),
-    retry: () => retry(running),
-    restart: () => start(running),
+    retry: () => retry(machine, running),
+    restart: () => start(machine, running),
     stopEngine: () => inTerminal(running, "engine", "stop"),
     install: installAndStart,
     chooseCommand,
@@ -109,22 +109,22 @@ export function activate(context: ExtensionContext): void {
     }),
   );
   watchPython();
-  void start(running);
+  void start(machine, running);
 }
 
 /** Start the server; where it is missing or too old, offer to install or update it. */
-async function start(running: Server): Promise<void> {
+async function start(machine: Machine, running: Server): Promise<void> {
   await running.restart();
   const { health } = running;
-  if (health.kind === "missing") void offer(health.why, "Install");
-  else if (health.kind === "failed" && health.outdated) void offer(health.why, "Update");
+  if (health.kind === "missing") void offer(machine, health.why, "Install");
+  else if (health.kind === "failed" && health.outdated) void offer(machine, health.why, "Update");
 }
 
 /** Ask the server to retry after an error or a stop; where no server runs, start one. */
-async function retry(running: Server): Promise<void> {
-  if (running.health.kind !== "running") return start(running);
+async function retry(machine: Machine, running: Server): Promise<void> {
+  if (running.health.kind !== "running") return start(machine, running);
   const reply = await running.request<Retry>("speclsp/retry", {});
-  if (!reply) return start(running); // an older server does not know the request
+  if (!reply) return start(machine, running); // an older server does not know the request
   if (!reply.retrying) void window.showInformationMessage(`speclsp: ${reply.message}.`);
 }
 

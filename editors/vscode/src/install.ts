@@ -1,26 +1,28 @@
 /** Installation of speclsp: reports that it is missing and installs it with uv, pipx or pip. */
-import { mkdir } from "node:fs/promises";
+import { mkdir, statfs } from "node:fs/promises";
 import { commands, LogOutputChannel, ProgressLocation, window, workspace, ConfigurationTarget } from "vscode";
 import { isWindows, Machine } from "./find";
-import { findInstallMethod, Source } from "./installMethods";
+import { diskFull, failureReason } from "./installFailure";
+import { findInstallMethod, hasNvidiaDriver, InstallMethod, installedSize, sizeInWords, Source } from "./installMethods";
+import { InstallProgress } from "./installProgress";
 import { run } from "./processes";
 import { Server } from "./server";
 
 const CHOOSE = "Choose Existing...";
 const LEARN = "Learn More";
-const FIRST_RUN =
-  "speclsp needs its local server (1.1 to 1.4 GB on disk with PyTorch; 6 GB with an NVIDIA GPU). Install it now?";
 
 /**
  * Offer to install, to choose a program or to open the walkthrough. Not modal, and once per window. A missing server is
  * the normal first run, so it is information; a wrong setting or an old server is a warning. Nothing is downloaded
  * before the user agrees.
  */
-export async function offer(why: string, install: "Install" | "Update"): Promise<void> {
+export async function offer(machine: Machine, why: string, install: "Install" | "Update"): Promise<void> {
   const configured = workspace.getConfiguration("speclsp").get<string>("server.command", "");
   const firstRun = install === "Install" && !configured;
+  const size = sizeInWords(await hasNvidiaDriver(machine));
+  const need = `speclsp needs its local server: ${size}. Then it downloads a model of 0.5 GB or more. Install it now?`;
   const chosen = firstRun
-    ? await window.showInformationMessage(FIRST_RUN, install, CHOOSE, LEARN)
+    ? await window.showInformationMessage(need, install, CHOOSE, LEARN)
     : await window.showWarningMessage(`speclsp: ${why}`, install, CHOOSE, LEARN);
   if (chosen === install) await commands.executeCommand("speclsp.install");
   if (chosen === CHOOSE) await commands.executeCommand("speclsp.chooseCommand");
@@ -42,16 +44,17 @@ export async function releaseFiles(machine: Machine, server: Server, log: LogOut
 }
 
 /**
- * Install or update speclsp from `source`, and return true when that succeeded. The notification shows the tool's
- * latest output line, and `onProgress` gets it.
+ * Install or update speclsp from `source`, and return true when that succeeded. The notification shows the state in
+ * words, and `onProgress` gets it; the tool's own lines are in the log.
  */
 export async function install(
   machine: Machine,
   source: Source,
   log: LogOutputChannel,
-  onProgress: (line: string) => void,
+  onProgress: (message: string) => void,
 ): Promise<boolean> {
-  const method = await findInstallMethod(machine, source);
+  const hasGpu = await hasNvidiaDriver(machine);
+  const method = await findInstallMethod(machine, source, hasGpu);
   if (!method) {
     void window.showErrorMessage(
       "speclsp cannot be installed: no uv, pipx or Python 3.10 was found on PATH. Install one and try again.",
@@ -63,46 +66,78 @@ export async function install(
     title: `Installing speclsp with ${method.name}`,
     cancellable: true,
   };
-  return window.withProgress(options, async (progress, token) => {
+  return window.withProgress(options, async (notification, token) => {
     const cancel = new AbortController();
     token.onCancellationRequested(() => cancel.abort());
+    const { downloadMb, diskMb } = installedSize(hasGpu);
+    const output: string[] = [];
+    const progress = new InstallProgress(downloadMb);
+    let shownPercent = 0;
+    const show = (message: string, percent = 0): void => {
+      notification.report({ message, increment: Math.max(0, percent - shownPercent) });
+      shownPercent = Math.max(shownPercent, percent);
+      onProgress(message);
+    };
+    show(sizeInWords(hasGpu));
     try {
       await mkdir(machine.storage, { recursive: true });
-      const report = (line: string): void => {
-        log.info(line);
-        progress.report({ message: shorten(line) });
-        onProgress(line);
-      };
-      const runAll = async (steps: string[][]): Promise<void> => {
-        for (const command of steps) {
-          const variables = Object.entries(method.variables ?? {}).map(([name, value]) => `${name}=${value}`);
-          log.info(`$ ${[...variables, ...command].join(" ")}`);
-          await run(command, machine.storage, report, cancel.signal, method.variables);
-        }
-      };
-      let attempt = runAll(method.steps);
-      for (const fallback of method.fallbacks ?? []) {
-        attempt = attempt.catch((error: unknown) => {
-          if (cancel.signal.aborted) throw error;
-          log.warn(`${String(error)}; trying again with another choice of PyTorch's build`);
-          return runAll(fallback);
-        });
+      if (await isFull(machine.storage, diskMb)) {
+        void showFailure(diskFull(diskMb), log);
+        return false;
       }
-      await attempt;
+      await runMethod(method, machine, log, cancel.signal, (line) => {
+        output.push(line);
+        const state = progress.read(line);
+        if (state) show(state.message, state.percent);
+      });
       log.info("speclsp is installed");
       return true;
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      log.error(`installing speclsp: ${why}`);
-      if (!cancel.signal.aborted) void showFailure(why, log);
+      log.error(`installing speclsp: ${asText(error)}`);
+      const reason = failureReason([...output, asText(error)], method.name, diskMb);
+      if (!cancel.signal.aborted) void showFailure(reason, log);
       return false;
     }
   });
 }
 
-async function showFailure(why: string, log: LogOutputChannel): Promise<void> {
+/** Run the steps of `method`, and its fallback if they fail. The log gets the commands and every output line. */
+async function runMethod(
+  method: InstallMethod,
+  machine: Machine,
+  log: LogOutputChannel,
+  cancelled: AbortSignal,
+  onLine: (line: string) => void,
+): Promise<void> {
+  const variables = Object.entries(method.variables ?? {}).map(([name, value]) => `${name}=${value}`);
+  const report = (line: string): void => {
+    log.info(line);
+    onLine(line);
+  };
+  const runAll = async (steps: string[][]): Promise<void> => {
+    for (const command of steps) {
+      log.info(`$ ${[...variables, ...command].join(" ")}`);
+      await run(command, machine.storage, report, cancelled, method.variables);
+    }
+  };
+  try {
+    await runAll(method.steps);
+  } catch (error) {
+    if (cancelled.aborted || !method.fallback) throw error;
+    log.warn(`${asText(error)}; trying again with another choice of PyTorch's build`);
+    await runAll(method.fallback);
+  }
+}
+
+/** True if the disk of `folder` has less than `neededMb` free. */
+async function isFull(folder: string, neededMb: number): Promise<boolean> {
+  const { bavail, bsize } = await statfs(folder);
+  return bavail * bsize < neededMb * 1e6;
+}
+
+async function showFailure(reason: string, log: LogOutputChannel): Promise<void> {
   const chosen = await window.showErrorMessage(
-    `speclsp could not be installed: ${shorten(why, 300)}`,
+    `speclsp could not be installed: ${reason}`,
     "Open Log",
     "Try Again",
   );
@@ -120,6 +155,4 @@ export async function chooseCommand(): Promise<void> {
   await settings.update("server.command", picked.fsPath, ConfigurationTarget.Global);
 }
 
-function shorten(line: string, limit = 100): string {
-  return line.length <= limit ? line : `${line.slice(0, limit - 1)}…`;
-}
+const asText = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -20,16 +20,18 @@ import { shellQuote } from "./shellQuote";
 export interface InstallMethod {
   name: string;
   steps: string[][];
-  fallbacks?: string[][][]; // steps for the case that the ones before fail, in order
+  fallback?: string[][]; // steps for the case that `steps` fail
   variables?: Record<string, string>; // added to the environment
 }
 
 const PYTHONS = ["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 const WINDOWS_PYTHONS = ["Python314", "Python313", "Python312", "Python311", "Python310"]; // folders of the installer
 const MAC_FOLDERS = ["/opt/homebrew/bin", "/usr/local/bin"]; // of Homebrew and python.org; the Dock's PATH lacks them
-const CPU_INDEX = "https://download.pytorch.org/whl/cpu"; // builds of PyTorch without CUDA
+const CUDA_INDEX = "https://download.pytorch.org/whl/cu126"; // for Windows, where the package index has no CUDA build
 const PIPX_WITH_PIP = { PIPX_DEFAULT_BACKEND: "pip" }; // with uv, an extra index hides the package index
-const NVIDIA_DRIVER = "/proc/driver/nvidia/version";
+// A file of NVIDIA's driver: of its kernel module, of WSL, of Windows.
+const NVIDIA_FILES = ["/proc/driver/nvidia/version", "/usr/lib/wsl/lib/libcuda.so.1"];
+const NVIDIA_DLL = "nvcuda.dll";
 // PyTorch has no builds of 32 bits. A Python of the Microsoft Store makes its environments where no other program sees
 // them, because Windows redirects what it writes below AppData (docs.python.org/3/using/windows.html).
 const SUITABLE = [
@@ -43,7 +45,17 @@ export interface Source {
   constraints?: string;
 }
 
-/** The package in the extension's folder `server`: a wheel in the one for Windows, else the sdist. */
+/** Sizes of an installation without the model, in MB. */
+export const installedSize = (hasGpu: boolean): { downloadMb: number; diskMb: number } =>
+  hasGpu ? { downloadMb: 3000, diskMb: 6000 } : { downloadMb: 37, diskMb: 185 };
+
+/** The sizes and the build for this machine, as part of a sentence. */
+export const sizeInWords = (hasGpu: boolean): string =>
+  hasGpu
+    ? "3 GB to download, 6 GB on disk, with PyTorch for your NVIDIA GPU"
+    : "37 MB to download, 0.2 GB on disk";
+
+/** The package in the extension's folder `server`: a wheel for the extension's platform, else the sdist. */
 function bundledSource(folder: string): Source {
   const name = readdirSync(folder).find((entry) => /^speclsp-.*\.(whl|tar\.gz)$/.test(entry));
   if (!name) throw new Error(`no package of speclsp in ${folder}`);
@@ -55,43 +67,54 @@ export function chosenSource(configured: string, folder: string): Source {
   return configured ? { server: configured } : bundledSource(folder);
 }
 
+/**
+ * The requirement for pip and uv: the package, with its extra `gpu` where an NVIDIA GPU is. A path becomes an address,
+ * because uv accepts no extra after a path.
+ */
+export function requirement({ server }: Source, machine: Machine, hasGpu: boolean): string {
+  const name = hasGpu ? "speclsp[gpu]" : "speclsp";
+  if (server.includes("://")) return `${name} @ ${server}`;
+  if (pathRules(machine).isAbsolute(server)) return `${name} @ ${fileUrl(server)}`;
+  return server.replace(/^speclsp(?![\w.[-])/, name);
+}
+
 /** Returns the first install method that works on this machine, or undefined. */
 export async function findInstallMethod(
   machine: Machine,
   source: Source,
+  hasGpu: boolean,
   isProgram: IsProgram = isExecutableFile,
   isSupported: (python: string[]) => Promise<boolean> = isSuitable,
-  hasGpu: () => Promise<boolean> = hasNvidiaDriver,
 ): Promise<InstallMethod | undefined> {
-  const { server, constraints } = source;
-  const pinned = (flag: string): string[] => (constraints ? [flag, constraints] : []);
-  // On Linux alone the package index has the CUDA build. An extra index that cannot be reached is a warning to pip; one
-  // retry keeps the wait short.
-  const hasCpuOnly = machine.platform === "linux" && !(await hasGpu());
-  const cpuBuild = hasCpuOnly ? ["--extra-index-url", CPU_INDEX, "--retries", "1"] : [];
+  const wanted = requirement(source, machine, hasGpu);
+  const pinned = (flag: string): string[] => (source.constraints ? [flag, source.constraints] : []);
   const uv = await locate("uv", machine, isProgram);
   if (uv) {
     const install = (...flags: string[]): string[][] => [
-      [uv, "tool", "install", "--upgrade", ...flags, ...pinned("--constraints"), server],
+      [uv, "tool", "install", "--upgrade", ...flags, ...pinned("--constraints"), wanted],
     ];
-    // Old versions lack --torch-backend. Where PyTorch's index cannot be reached, the package index has the CUDA build.
-    const olderCpuBuild = install("--extra-index-url", CPU_INDEX, "--index-strategy", "unsafe-best-match");
-    const fallbacks = [...(hasCpuOnly ? [olderCpuBuild] : []), install()];
-    return { name: "uv", steps: install("--torch-backend=auto"), fallbacks };
+    // Old versions of uv lack --torch-backend, and PyTorch's own index may be out of reach.
+    const steps = hasGpu ? install("--torch-backend=auto") : install();
+    return { name: "uv", steps, ...(hasGpu && { fallback: install() }) };
   }
+  const cudaBuild = hasGpu && isWindows(machine) ? ["--extra-index-url", CUDA_INDEX, "--retries", "1"] : [];
   const pipx = await locate("pipx", machine, isProgram);
-  if (pipx) return pipxMethod(pipx, machine, source, cpuBuild);
+  if (pipx) return pipxMethod(pipx, machine, source, wanted, cudaBuild);
   for (const python of await pythons(machine, isProgram)) {
     if (!(await isSupported(python))) continue;
     const environment = ownEnvironment(machine);
     const name = isWindows(machine) ? "python.exe" : "python";
     const own = pathRules(machine).join(programsFolder(machine, environment), name);
-    const pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--upgrade"];
+    // A module is compiled when it is first imported, and most never are.
+    const pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--no-compile"];
+    // pip keeps a package of the same version, which a development build has.
+    const again = [...pip, "--force-reinstall", "--no-deps", wanted];
     return {
       name: "pip",
       steps: [
         [...python, "-m", "venv", environment],
-        [...pip, ...cpuBuild, ...pinned("--constraint"), server],
+        [...pip, "--upgrade", ...cudaBuild, ...pinned("--constraint"), wanted],
+        ...((await isProgram(own)) ? [again] : []),
       ],
     };
   }
@@ -99,22 +122,28 @@ export async function findInstallMethod(
 }
 
 /** pipx splits --pip-args: as a POSIX shell does, and on Windows by rules that changed often, so none is used there. */
-function pipxMethod(pipx: string, machine: Machine, source: Source, cpuBuild: string[]): InstallMethod {
-  const { server, constraints } = source;
+function pipxMethod(
+  pipx: string,
+  machine: Machine,
+  { constraints }: Source,
+  wanted: string,
+  cudaBuild: string[],
+): InstallMethod {
   const byVariable = isWindows(machine) && constraints ? { PIP_CONSTRAINT: fileUrl(constraints) } : {};
   const quoted = constraints && !isWindows(machine) ? ["--constraint", shellQuote(constraints)] : [];
-  const words = [...quoted, ...cpuBuild];
-  const pipArgs = words.length ? [`--pip-args=${words.join(" ")}`] : [];
+  const words = ["--no-compile", ...quoted, ...cudaBuild];
   return {
     name: "pipx",
-    steps: [[pipx, "install", "--force", ...pipArgs, server]],
+    steps: [[pipx, "install", "--force", `--pip-args=${words.join(" ")}`, wanted]],
     variables: { ...PIPX_WITH_PIP, ...byVariable },
   };
 }
 
-/** file: address of a Windows path. pip splits PIP_CONSTRAINT at blanks, and an address has none. */
+/** file: address of an absolute path. pip splits PIP_CONSTRAINT at blanks, and an address has none. */
 function fileUrl(path: string): string {
-  return `file:///${encodeURI(path.replaceAll("\\", "/")).replace(/[?#]/g, encodeURIComponent)}`;
+  const isPosix = path.startsWith("/");
+  const slashed = isPosix ? path : `/${path.replaceAll("\\", "/")}`;
+  return `file://${encodeURI(slashed).replace(/[?#]/g, encodeURIComponent)}`;
 }
 
 /** Path of a program that can be started without a shell: on PATH, or where its installer puts it. */
@@ -166,8 +195,17 @@ function isOfSystem(machine: Machine, path: string): boolean {
   return isWindows(machine) && /\\Microsoft\\WindowsApps\\python[^\\]*$/i.test(path);
 }
 
-async function hasNvidiaDriver(): Promise<boolean> {
-  return access(NVIDIA_DRIVER).then(
+/** True where NVIDIA's driver is installed. `exists` tells whether a file is there. */
+export async function hasNvidiaDriver(machine: Machine, exists: IsProgram = isFile): Promise<boolean> {
+  const { join } = pathRules(machine);
+  const dll = join(machine.env["SystemRoot"] ?? "C:\\Windows", "System32", NVIDIA_DLL);
+  const files = isWindows(machine) ? [dll] : NVIDIA_FILES;
+  for (const file of files) if (await exists(file)) return true;
+  return false;
+}
+
+async function isFile(path: string): Promise<boolean> {
+  return access(path).then(
     () => true,
     () => false,
   );

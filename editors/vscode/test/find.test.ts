@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { find, Machine, places } from "../src/find";
-import { chosenSource, findInstallMethod } from "../src/installMethods";
+import { chosenSource, findInstallMethod, hasNvidiaDriver, requirement } from "../src/installMethods";
 
 const machine: Machine = {
   env: { PATH: "/usr/bin:.:tools:/bin", UV_TOOL_BIN_DIR: "/uv/bin" },
@@ -66,7 +66,7 @@ test("uv installs before pipx, and pipx before Python itself", async () => {
   const names = [];
   for (const index of tools.keys()) {
     names.push(
-      (await findInstallMethod(machine, { server: "speclsp" }, only(...tools.slice(index)), async () => true))?.name,
+      (await findInstallMethod(machine, { server: "speclsp" }, false, only(...tools.slice(index)), async () => true))?.name,
     );
   }
   assert.deepEqual(names, ["uv", "pipx", "pip"]);
@@ -97,57 +97,78 @@ test("on macOS Apple's own Python is not run, and Homebrew's tools need no PATH"
   const mac: Machine = { ...machine, platform: "darwin", env: { PATH: "/usr/bin:/bin" } };
   const yes = async (): Promise<boolean> => true;
   const apples = ["/usr/bin/python3", "/usr/bin/python"];
-  assert.equal(await findInstallMethod(mac, { server: "speclsp" }, only(...apples), yes), undefined);
+  assert.equal(await findInstallMethod(mac, { server: "speclsp" }, false, only(...apples), yes), undefined);
   for (const path of ["/opt/homebrew/bin/uv", "/usr/local/bin/pipx", "/opt/homebrew/bin/python3"]) {
-    const method = await findInstallMethod(mac, { server: "speclsp" }, only(...apples, path), yes);
+    const method = await findInstallMethod(mac, { server: "speclsp" }, false, only(...apples, path), yes);
     assert.equal(method?.steps[0]?.[0], path);
-    assert.doesNotMatch(method.steps.flat().join(" "), /pytorch\.org/, "the package index has no CUDA build for macOS");
   }
 });
 
 test("a Python that is too old is skipped, and without any tool there is no install method", async () => {
   const tools = only("/usr/bin/python3", "/bin/python3.12");
-  const method = await findInstallMethod(machine, { server: "/a/wheel.whl" }, tools, async ([python]) =>
+  const method = await findInstallMethod(machine, { server: "/a/wheel.whl" }, false, tools, async ([python]) =>
     python!.endsWith(".12"),
   );
   assert.deepEqual(method?.steps[0], ["/bin/python3.12", "-m", "venv", "/storage/venv"]);
-  assert.equal(method?.steps[1]?.at(-1), "/a/wheel.whl");
-  assert.equal(await findInstallMethod(machine, { server: "speclsp" }, tools, async () => false), undefined);
+  assert.equal(method?.steps[1]?.at(-1), "speclsp @ file:///a/wheel.whl");
+  assert.equal(await findInstallMethod(machine, { server: "speclsp" }, false, tools, async () => false), undefined);
 });
 
 test("each tool gets the tested library versions, also from a path with a blank", async () => {
-  const bundled = { server: "/e/s.tar.gz", constraints: "/e x/c.txt" };
+  const bundled = { server: "/e x/s.whl", constraints: "/e x/c.txt" };
   const tools = ["/usr/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
   const commands: string[][] = [];
   for (const index of tools.keys()) {
-    const yes = async (): Promise<boolean> => true;
-    const method = await findInstallMethod(machine, bundled, only(...tools.slice(index)), yes, yes);
+    const method = await findInstallMethod(machine, bundled, false, only(...tools.slice(index)), async () => true);
     commands.push(method?.steps.at(-1)?.slice(-3) ?? []);
   }
   assert.deepEqual(commands, [
-    ["--constraints", "/e x/c.txt", "/e/s.tar.gz"],
-    ["--force", "--pip-args=--constraint '/e x/c.txt'", "/e/s.tar.gz"],
-    ["--constraint", "/e x/c.txt", "/e/s.tar.gz"],
+    ["--constraints", "/e x/c.txt", "speclsp @ file:///e%20x/s.whl"],
+    ["--force", "--pip-args=--no-compile --constraint '/e x/c.txt'", "speclsp @ file:///e%20x/s.whl"],
+    ["--constraint", "/e x/c.txt", "speclsp @ file:///e%20x/s.whl"],
   ]);
 });
 
-test("a machine without a GPU gets PyTorch's CPU build, and uv is asked to choose the build", async () => {
-  const yes = async (): Promise<boolean> => true;
-  const no = async (): Promise<boolean> => false;
-  const source = { server: "/e/s.tar.gz" };
-  const uv = await findInstallMethod(machine, source, only("/usr/bin/uv"), yes, no);
-  assert.ok(uv?.steps[0]?.includes("--torch-backend=auto"));
-  const [older, plain] = (uv?.fallbacks ?? []).map((steps) => steps.flat().join(" "));
-  assert.match(older ?? "", /--extra-index-url https:\/\/download.pytorch.org\/whl\/cpu /, "for a uv without the flag");
-  assert.doesNotMatch(plain ?? "", /torch/, "where that index cannot be reached");
-  const withGpu = await findInstallMethod(machine, source, only("/usr/bin/uv"), yes, yes);
-  assert.deepEqual(withGpu?.fallbacks?.map((steps) => steps.flat().join(" ")), [plain]);
-  const index = "--extra-index-url https://download.pytorch.org/whl/cpu --retries 1";
-  const pipx = await findInstallMethod(machine, source, only("/usr/bin/pipx"), yes, no);
-  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`));
-  assert.deepEqual(pipx?.variables, { PIPX_DEFAULT_BACKEND: "pip" });
-  const pip = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, no);
-  assert.ok(pip?.steps[1]?.join(" ").includes(index));
-  const cuda = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, yes);
-  assert.ok(!cuda?.steps[1]?.join(" ").includes("pytorch.org"));
+test("pip replaces an earlier installation of the same version, which it would keep", async () => {
+  const programs = only("/usr/bin/python3", "/storage/venv/bin/python");
+  const method = await findInstallMethod(machine, { server: "/s.whl" }, false, programs, async () => true);
+  assert.deepEqual(method?.steps[2]?.slice(-3), ["--force-reinstall", "--no-deps", "speclsp @ file:///s.whl"]);
+});
+
+test("with an NVIDIA GPU each tool gets the extra with PyTorch, and uv is asked to choose the build", async () => {
+  const tools = ["/usr/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
+  for (const index of tools.keys()) {
+    for (const hasGpu of [true, false]) {
+      const programs = only(...tools.slice(index));
+      const method = await findInstallMethod(machine, { server: "/s.whl" }, hasGpu, programs, async () => true);
+      assert.equal(method?.steps.at(-1)?.at(-1), `speclsp${hasGpu ? "[gpu]" : ""} @ file:///s.whl`);
+      assert.equal(method.steps[0]?.includes("--torch-backend=auto"), hasGpu && method.name === "uv");
+      assert.deepEqual(
+        method.fallback?.[0],
+        hasGpu && method.name === "uv" ? method.steps[0]?.filter((word) => !word.includes("torch")) : undefined,
+        "for a uv without the flag, and where PyTorch's index cannot be reached",
+      );
+      assert.doesNotMatch(method.steps.flat().join(" "), /pytorch\.org/, "the package index has the CUDA build");
+    }
+  }
+});
+
+test("the extra is part of a path, an address and a name", () => {
+  for (const [server, plain, withGpu] of [
+    ["/a b/s#1.whl", "speclsp @ file:///a%20b/s%231.whl", "speclsp[gpu] @ file:///a%20b/s%231.whl"],
+    ["git+https://h/r", "speclsp @ git+https://h/r", "speclsp[gpu] @ git+https://h/r"],
+    ["speclsp==0.1.0", "speclsp==0.1.0", "speclsp[gpu]==0.1.0"],
+    ["speclsp[gpu]", "speclsp[gpu]", "speclsp[gpu]"],
+    ["speclsp-fork", "speclsp-fork", "speclsp-fork"],
+  ] as const) {
+    assert.equal(requirement({ server }, machine, false), plain);
+    assert.equal(requirement({ server }, machine, true), withGpu);
+  }
+});
+
+test("an NVIDIA driver is found by a file of its kernel module, or in WSL by its library", async () => {
+  assert.equal(await hasNvidiaDriver(machine, only()), false);
+  for (const file of ["/proc/driver/nvidia/version", "/usr/lib/wsl/lib/libcuda.so.1"]) {
+    assert.equal(await hasNvidiaDriver(machine, only(file)), true);
+  }
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { find, Machine, places, resolve } from "../src/find";
-import { findInstallMethod } from "../src/installMethods";
+import { findInstallMethod, hasNvidiaDriver } from "../src/installMethods";
 import { startWords } from "../src/processes";
 import { globOf } from "../src/settings";
 import { commandLine } from "../src/shellQuote";
@@ -92,7 +92,7 @@ test("uv installs before pipx, then the launcher py, python.exe and the installe
   ];
   const steps = [];
   for (const index of tools.keys()) {
-    const method = await findInstallMethod(machine, { server: "speclsp" }, only(...tools.slice(index)), yes);
+    const method = await findInstallMethod(machine, { server: "speclsp" }, false, only(...tools.slice(index)), yes);
     steps.push(method?.steps[0]?.slice(0, 2));
   }
   assert.deepEqual(steps, [
@@ -108,35 +108,47 @@ test("uv installs before pipx, then the launcher py, python.exe and the installe
 
 test("the alias of the Microsoft Store is no Python, but the launcher of Python's install manager is one", async () => {
   const aliases = ["python.exe", "python3.exe", "python3.13.exe"].map((name) => `${ALIASES}\\${name}`);
-  assert.equal(await findInstallMethod(machine, { server: "speclsp" }, only(...aliases), yes), undefined);
-  const method = await findInstallMethod(machine, { server: "speclsp" }, only(...aliases, `${ALIASES}\\py.exe`), yes);
+  assert.equal(await findInstallMethod(machine, { server: "speclsp" }, false, only(...aliases), yes), undefined);
+  const method = await findInstallMethod(machine, { server: "speclsp" }, false, only(...aliases, `${ALIASES}\\py.exe`), yes);
   assert.deepEqual(method?.steps[0]?.slice(0, 2), [`${ALIASES}\\py.exe`, "-3"]);
 });
 
 test("a batch file installs nothing, because cmd.exe would parse its arguments", async () => {
   const tools = only("C:\\Program Files\\Tools\\uv.cmd", "C:\\Program Files\\Tools\\python.bat");
-  assert.equal(await findInstallMethod(machine, { server: "speclsp" }, tools, yes), undefined);
+  assert.equal(await findInstallMethod(machine, { server: "speclsp" }, false, tools, yes), undefined);
 });
 
-test("pip installs into the extension's environment, and PyTorch from the package index: it has no CUDA there", async () => {
-  const method = await findInstallMethod(machine, bundled, only("C:\\Windows\\py.exe"), yes, async () => false);
+test("pip installs into the extension's environment", async () => {
+  const method = await findInstallMethod(machine, bundled, false, only("C:\\Windows\\py.exe"), yes);
   const environment = `${machine.storage}\\venv`;
   const python = `${environment}\\Scripts\\python.exe`;
-  const pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--upgrade"];
+  const pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--no-compile", "--upgrade"];
   assert.deepEqual(method?.steps, [
     ["C:\\Windows\\py.exe", "-3", "-m", "venv", environment],
-    [...pip, "--constraint", bundled.constraints, bundled.server],
+    [...pip, "--constraint", bundled.constraints, "speclsp @ file:///C:/e%20x/s.whl"],
   ]);
 });
 
 test("pipx gets a file with a blank in its path by a variable, as an address", async () => {
   const pipx = `${HOME}\\.local\\bin\\pipx.exe`;
-  const method = await findInstallMethod(machine, bundled, only(pipx), yes, async () => false);
-  assert.deepEqual(method?.steps, [[pipx, "install", "--force", bundled.server]]);
+  const method = await findInstallMethod(machine, bundled, false, only(pipx), yes);
+  const server = "speclsp @ file:///C:/e%20x/s.whl";
+  assert.deepEqual(method?.steps, [[pipx, "install", "--force", "--pip-args=--no-compile", server]]);
   assert.deepEqual(method.variables, {
     PIPX_DEFAULT_BACKEND: "pip",
     PIP_CONSTRAINT: "file:///C:/Users/Zo%C3%AB%20O'Neil/e%20x%231/c.txt",
   });
+});
+
+test("with NVIDIA's driver, pip and pipx also search PyTorch's index: the package index has no CUDA build", async () => {
+  const dll = "C:\\Windows\\System32\\nvcuda.dll";
+  assert.deepEqual([await hasNvidiaDriver(machine, only(dll)), await hasNvidiaDriver(machine, only())], [true, false]);
+  for (const program of [`${HOME}\\.local\\bin\\pipx.exe`, "C:\\Windows\\py.exe"]) {
+    const method = await findInstallMethod(machine, bundled, true, only(program), yes);
+    const line = method?.steps.at(-1)?.join(" ") ?? "";
+    assert.match(line, /--extra-index-url https:\/\/download\.pytorch\.org\/whl\/cu\d+ --retries 1/);
+    assert.match(line, / speclsp\[gpu\] @ file:\/\/\/C:\/e%20x\/s\.whl$/);
+  }
 });
 
 test("a program is started as it is, and a batch file by cmd.exe with its path in quotes", () => {

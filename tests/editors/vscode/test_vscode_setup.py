@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import site
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -211,6 +212,72 @@ def test_in_restricted_mode_workspace_settings_set_no_command_and_no_address(
             finish(window, request)
     finally:
         studio.server.settings()
+
+
+RESOLVED = "echo 'Resolved 64 packages in 1.2s'; echo 'Downloading numpy (16.1MiB)'"
+FULL = "echo 'cause: failed to write to file `a.so`: No space left on device (os error 28)'; exit 2"
+
+
+@pytest.fixture
+def without_speclsp(studio: Studio) -> Iterator[tuple[Window, Path]]:
+    """A window without the program, and the place of a script that plays uv."""
+    programs = studio.server.root / "home/.local/bin"
+    programs.mkdir(parents=True)
+    studio.server.settings({"speclsp.model": "tiny"})
+    try:
+        with studio.window(studio.folder(a_py=FUNCTION), "a.py") as window:
+            window.says("not installed")
+            yield window, programs / "uv"
+    finally:
+        studio.server.settings()
+        shutil.rmtree(programs)
+
+
+def click_install(window: Window, uv: Path, script: str) -> None:
+    uv.write_text(f"#!/bin/sh\n{script}\n")
+    uv.chmod(0o755)
+    window.command("speclsp: Install or Update the Server")
+    window.list_notifications()
+
+
+def notified(window: Window, text: str) -> None:
+    window.page.wait_for_selector(f".notification-list-item-message:has-text('{text}')")
+
+
+def test_an_installation_shows_names_and_megabytes_and_then_the_server_starts(
+    without_speclsp: tuple[Window, Path], request: pytest.FixtureRequest
+) -> None:
+    window, uv = without_speclsp
+    go, words = window.folder / "go", window.folder / "words"
+    install = f"cp '{window.server.tapped}' '{uv.with_name('speclsp')}'"
+    script = f"printf '%s\\n' \"$@\" > '{words}'; {RESOLVED}; until [ -e '{go}' ]; do sleep 0.1; done; {install}"
+    click_install(window, uv, script)
+    notified(window, "Installing speclsp with uv: downloading numpy, 0 of")
+    assert re.search(r"installing: downloading numpy, 0 of \d+ MB", window.status())
+    window.shot("installing")
+    *_, constraints, server = words.read_text().splitlines()
+    assert constraints.endswith("/server/constraints.txt") and Path(constraints).is_file()
+    assert re.fullmatch(r"speclsp(\[gpu\])? @ file:///.*/server/speclsp-.*-py3-none-\w+\.whl", server)
+    go.touch()
+    window.says("speclsp: ready")
+    finish(window, request)
+
+
+def test_a_cancelled_installation_is_no_error_and_a_failed_one_names_the_fix_and_the_log(
+    without_speclsp: tuple[Window, Path],
+) -> None:
+    window, uv = without_speclsp
+    click_install(window, uv, f"{RESOLVED}; sleep 600")
+    notified(window, "downloading numpy")
+    window.page.click(".notifications-center .monaco-button:has-text('Cancel')")
+    window.says("not installed")
+    assert [text for severity, text in window.notifications() if severity == "error"] == []
+    click_install(window, uv, FULL)
+    notified(window, "speclsp could not be installed: the disk is full, and speclsp needs")
+    window.shot("installation_failed")
+    window.page.click(".notifications-center .monaco-button:has-text('Open Log')")
+    selected = "() => [...document.querySelectorAll('.panel select')].map((list) => list.selectedOptions[0]?.text)"
+    until(lambda: "speclsp" in window.page.evaluate(selected), "the panel shows the extension's log", 30)
 
 
 def dependencies(folder: Path) -> Path:
