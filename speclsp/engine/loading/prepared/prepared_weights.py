@@ -33,7 +33,7 @@ import numpy as np
 
 from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import native, pages
-from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.model.int8.native import EMBEDDING, NativeDecoder
 from speclsp.engine.model.superblocks import KINDS, WeightMatrix
 from speclsp.errors import WeightsError
 from speclsp.private_files import LEFT_BEHIND_S, flush, open_plain, replace, retry_while_open
@@ -87,10 +87,11 @@ class PreparedWeights:
 
     def begin_fetching(self) -> None:
         """Read the numbers of the linears in another thread: the first pass waits for no page."""
-        last = max(
-            (start + size for entry in self.layout["linears"].values() for start, size in entry["parts"]), default=0
-        )
-        numbers = self.bytes_of((0, last))
+        read = [
+            entry["parts"] for name, entry in self.layout["linears"].items() if not name.startswith(f"{EMBEDDING}.")
+        ]
+        last = max((start + size for parts in read for start, size in parts), default=0)
+        numbers = self.bytes_of((0, last))  # the embedding comes after them: a text needs few of its rows
         threading.Thread(target=native.fetch, args=(numbers,), name="fetch", daemon=True).start()
 
     def guard(self) -> None:
