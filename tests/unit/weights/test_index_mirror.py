@@ -192,6 +192,15 @@ def test_two_concurrent_processes_download_once(shop: Shop) -> None:
     assert sorted(shop.requested_parts()) == [f"tiny_part{n}-1.0" for n in range(1, PARTS + 1)]
 
 
+def test_the_progress_counts_a_wheel_once_while_pip_copies_it(tmp_path: Path) -> None:
+    (tmp_path / "pip-unpack").mkdir()
+    for name in ("pip-unpack/part.whl", "part.whl"):
+        (tmp_path / name).write_bytes(bytes(1000))
+    (tmp_path / "log").write_bytes(bytes(10))
+    assert index_mirror.received_bytes(tmp_path) == 1000
+    assert index_mirror.received_bytes(tmp_path / "nowhere") == 0
+
+
 def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
     shop.cache.mkdir(parents=True)
     lock = locks.acquire(shop.cache / "tiny-gguf.lock")
