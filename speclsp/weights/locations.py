@@ -43,9 +43,10 @@ def store_root() -> Path:
 def prepared(name: str) -> Path:
     """The directory of a model's prepared weights, one directory for each format, by the name of the weights.
 
-    The engine writes them (engine/loading/prepared), also for a model in the user's models_dir.
+    The engine writes them (engine/loading/prepared), also for a model in a directory of the user's: its name is a path.
     """
-    return store_root() / f"{name}.prepared"
+    plain = name if Path(name).name == name else f"{Path(name).name}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return store_root() / f"{plain}.prepared"
 
 
 def models_dir_problem(models_dir: str) -> str:
