@@ -212,7 +212,7 @@ class LoadedParts:
         if saved is not None and not saved.mapped:
             return decoder_with(opened.in_memory())
         mapped = decoder_with(opened)
-        if saved is None and saved_costs.has_room(mapped):
+        if saved is None and saved_costs.is_worth_measuring(mapped):
             in_memory = decoder_with(opened.in_memory())
             if not saved_costs.mapping_is_fast(mapped, in_memory):
                 return in_memory
