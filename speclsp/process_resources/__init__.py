@@ -265,9 +265,8 @@ def unusable_gpu(torch: Any, wanted: str, caught: Sequence[warnings.WarningMessa
         RuntimeError: a GPU does not answer.
     """
     if torch.version.cuda is None:
-        index = "https://download.pytorch.org/whl/cu126"
         reason = f"This machine has an NVIDIA GPU, and PyTorch {torch.__version__} is built without CUDA"
-        return reason, f"install the other build with `pip install torch --index-url {index}`"
+        return reason, f"install the other build with `pip install torch --index-url {gpu_extra.CUDA_INDEX}`"
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if not count and visible and not caught:

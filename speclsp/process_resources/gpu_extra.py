@@ -13,7 +13,8 @@ from pathlib import Path
 from speclsp.process_resources.programs import find_program
 
 PACKAGES = ("torch", "transformers", *(() if sys.platform == "darwin" else ("bitsandbytes",)))
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch without CUDA, for Linux
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch without CUDA, for Linux: its package index has CUDA
+CUDA_INDEX = "https://download.pytorch.org/whl/cu126"  # with CUDA, for Windows: its package index has none
 GPU_SIZE, CPU_SIZE = "5.7 GB", "0.9 GB"  # on disk: with CUDA, and without (docs/install.md)
 
 
@@ -40,8 +41,8 @@ def command() -> str:
     python = Path(sys.executable).as_posix()
     if find_spec("pip") is None:
         return f'uv pip install --torch-backend=auto --python "{python}" "speclsp[gpu]"'
-    without_cuda = sys.platform == "linux" and not has_gpu_driver()
-    return f'"{python}" -m pip install {f"--extra-index-url {CPU_INDEX} " if without_cuda else ""}"speclsp[gpu]"'
+    index = {("linux", False): CPU_INDEX, ("win32", True): CUDA_INDEX}.get((sys.platform, has_gpu_driver()), "")
+    return f'"{python}" -m pip install {f"--extra-index-url {index} " if index else ""}"speclsp[gpu]"'
 
 
 def source_url() -> str:

@@ -141,11 +141,20 @@ def on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return f'{PIP[1:]}"speclsp[gpu]"'
 
 
+def on_windows_with_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: True)
+    return f'{PIP[1:]}--extra-index-url {gpu_extra.CUDA_INDEX} "speclsp[gpu]"'
+
+
 def on_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return f'{PIP[1:]}--extra-index-url {gpu_extra.CPU_INDEX} "speclsp[gpu]"'
 
 
-@pytest.mark.parametrize("install", [without_pip, by_uv_from_a_checkout, by_uv_from_an_index, on_windows, on_linux])
+@pytest.mark.parametrize(
+    "install",
+    [without_pip, by_uv_from_a_checkout, by_uv_from_an_index, on_windows, on_windows_with_a_gpu, on_linux],
+)
 def test_the_command_is_one_of_the_tool_that_installed_speclsp(
     install: Callable[[pytest.MonkeyPatch, Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
