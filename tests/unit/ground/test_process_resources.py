@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +99,20 @@ def test_free_memory_is_what_the_tightest_group_on_the_path_or_the_machine_leave
     assert memory.free_mib == min([MACHINE_MIB, *left])
     tightest = [limit for limit in limits if limit is not None and max(0, limit - used_mib + cache_mib) < MACHINE_MIB]
     assert memory.limit_mib in ([*tightest] or [None])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(limits=LIMITS, used_mib=st.integers(0, 30_000))
+def test_the_whole_memory_is_the_lowest_limit_or_the_machines_however_much_is_used(
+    version: str, limits: list[int | None], used_mib: int
+):
+    own, mountinfo, written = VERSIONS[version]
+    machine_mib = psutil.virtual_memory().total // MIB
+    with system(own, mountinfo, written(limits, used_mib, 0)) as root:
+        whole = process_resources.whole_memory(root)
+    lowest = min([machine_mib, *(limit for limit in limits if limit is not None)])
+    assert whole.free_mib == lowest
+    assert whole.limit_mib == (None if lowest == machine_mib else lowest)
 
 
 QUOTAS = st.lists(
