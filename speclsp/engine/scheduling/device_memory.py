@@ -10,6 +10,8 @@ import gc
 import logging
 import sys
 
+import psutil  # here: an import may fail once memory has run out
+
 from speclsp import process_resources
 from speclsp.engine.scheduling.device_errors import is_device_failure, one_line, ran_out_of_memory
 
@@ -33,8 +35,6 @@ class DeviceMemory:
     def held_mib(self) -> int:
         """Memory that this process has."""
         if self.device == "cpu":
-            import psutil
-
             return int(psutil.Process().memory_info().rss / MIB)
         import torch
 

@@ -1,12 +1,12 @@
 """State machine of model residency: loading, ok (loaded), asleep (unloaded), error. No torch.
 
-    loading ──► ok ──► asleep      no request for idle_s
-       │ ▲              │          memory ran out in two requests within CALM_S
-       │ └──────────────┤          another program needs the GPU's memory
-       ▼                │
-     error (why) ───────┘          the next request loads again, RETRY_S after a failure, if a GPU has room
+    loading ─► ok ─► asleep     no request for idle_s
+       │       ▲ ▲      │       memory ran out in two requests within CALM_S
+       │       │ └──────┤       another program needs the GPU's memory
+       ▼       │        ▼
+     error     └───── error     the next request loads again, RETRY_S after a failure, if a GPU has room
 
-The first load that fails stays an error. A model is unloaded only while no completion is under way.
+A model is unloaded only while no completion is under way. While it is loaded again, requests wait for it.
 
 Everything that touches a model happens in the engine's one thread (scheduler.py). It calls `maintain` before the first
 request, between rounds, and when `next_due_s` has passed. The rest of the process reads the plain attributes and
@@ -50,7 +50,7 @@ class Residency:
         `min_free_memory_mib`: a GPU's memory left to other programs; 0: none. `memory_of`: a device's, by its name.
         """
         self.model = model
-        self.state = "loading"  # "loading" | "ok" | "asleep" | "error"
+        self.state = "loading"  # "loading", only the first time | "ok" | "asleep" | "error"
         self.progress = 0.0  # while loading
         self.message = "starting"  # one line: the current action, or why the completer is missing
         self.reason = ""  # see LoadedModel
@@ -78,7 +78,7 @@ class Residency:
 
     def refusal(self) -> str:
         """The reason that a request cannot be queued now; "" when it can, and is served or fails in its turn."""
-        if self.state == "loading" and not self._loaded_before:
+        if self.state == "loading":
             return f"the model is loading ({self.progress:.0%}, {self.message}): retry when /health reports ok."
         if self.state in ("error", "asleep") and not self._may_retry:
             return self.message
@@ -221,8 +221,7 @@ class Residency:
         if problem := self._reserve.room_problem(self._reload_mib):
             self._set_state("asleep", problem)
             return
-        self.progress = 0.0
-        self._set_state("loading", "waking up")
+        self._set_state("asleep", "waking up")
         self._load_model()
 
     def _recover_memory(self) -> None:

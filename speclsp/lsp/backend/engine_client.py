@@ -156,7 +156,7 @@ class EngineClient:
             message = f"the engine (process {pid}) does not answer; if that lasts, another one is started."
         while True:
             await self._liveness.wait_until_suspected()
-            patience_s = liveness.PROBE_S if self.status.state in ("ready", "asleep") else liveness.LOADING_PROBE_S
+            patience_s = liveness.PROBE_S if self.status.state == "ready" else liveness.LOADING_PROBE_S
             pid = pid or self.status.engine_pid
             answer = asyncio.create_task(http.get("/health", timeout_s=None))
             try:

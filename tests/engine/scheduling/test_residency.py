@@ -211,7 +211,7 @@ def test_a_request_reloads_the_model_and_waits_for_it(world: World, residency: R
     residency.on_change = lambda: changes.append((residency.state, residency.message, residency.refusal()))
     assert residency.refusal() == "", "it may queue"
     world.ask(residency)
-    assert changes == [("loading", "waking up", ""), ("loading", "waking up: loading weights", ""), ("ok", "", "")]
+    assert changes == [("asleep", "waking up", ""), ("asleep", "waking up: loading weights", ""), ("ok", "", "")]
     assert residency.completer is not None and world.loads == 2
     world.run(residency, IDLE_S)
     assert residency.state == "asleep", "and it falls asleep again"
