@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ from support.engine.superblock_models import save_random_q4k_m
 from speclsp.engine.loading import checkpoint
 from speclsp.engine.loading.prepared import prepared_weights
 from speclsp.engine.loading.prepared.prepared_weights import PreparedWeights, Writer
-from speclsp.engine.model.int8 import native
+from speclsp.engine.model.int8 import native, pages
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.errors import WeightsError
 from speclsp.weights import model_directory
@@ -212,6 +213,24 @@ def test_files_that_do_not_fit_are_removed_in_one_sentence_and_prepared_anew(
     assert np.array_equal(
         decoder_of(opened(tmp_path, model), model).forward(IDS[:9]), native_decoder(model, "", VOCAB).forward(IDS[:9])
     )
+
+
+def test_a_fault_that_is_not_the_files_keeps_them(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A limit of the address space, for one, fails the mapping of a whole file."""
+
+    def refuse(file: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    make(tmp_path, model)
+    directory = only_directory(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(pages, "map_file", refuse)
+        assert prepared_weights.open_prepared(tmp_path, key_of(model)) is None
+        assert caplog.messages == [f"{directory} cannot be used: Cannot allocate memory"]
+        assert make(tmp_path, model)[0] is None
+    opened(tmp_path, model)
 
 
 def test_a_copy_with_another_time_of_change_is_checked_once_and_used(model: Path, tmp_path: Path):

@@ -14,6 +14,7 @@ pages belong to the system's cache: it may reclaim them, and engines share them.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import logging
@@ -47,6 +48,7 @@ WEIGHTS, LAYOUT_FILE = "weights.bin", "layout.json"
 ALIGNMENT = 64  # bytes, of each array: a cache line
 NEW = ".new-"  # begins the name of a directory that is being written
 LAYOUT_BYTES = 16 << 20  # at most
+NOT_WHOLE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.EIO)  # faults of the file
 Part = tuple[int, int]  # start and bytes in weights.bin
 
 log = logging.getLogger("speclsp.engine")
@@ -207,18 +209,24 @@ def key_of(directory: Path, adapter_sha256: str, number_format: str, path: str) 
 def open_prepared(root: Path, key: Mapping[str, Any]) -> PreparedWeights | None:
     """The prepared weights of that key below `root`, mapped; None where there are none that fit.
 
-    A directory that does not fit is removed, with one sentence in the log.
+    A directory that does not fit is removed, with one sentence in the log. It stays after a fault that is not the
+    file's, as of memory or rights.
     """
     directory = root / name_of(key)
     if not directory.exists():
         return None
     try:
         return _mapped(directory, key)
-    except (Unreadable, OSError, WeightsError, ValueError, KeyError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        log.warning("%s is prepared anew: %s", directory, reason)
-        discard(directory)
-        return None
+    except OSError as error:
+        reason = error.strerror
+        if error.errno not in NOT_WHOLE:
+            log.warning("%s cannot be used: %s", directory, reason)
+            return None
+    except (Unreadable, WeightsError, ValueError, KeyError, TypeError) as error:
+        reason = str(error)
+    log.warning("%s is prepared anew: %s", directory, reason)
+    discard(directory)
+    return None
 
 
 def make(
