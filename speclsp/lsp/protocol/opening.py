@@ -102,8 +102,8 @@ class Opening:
 
     def _launch_engine(self, uri: str, language: str, characters: int) -> None:
         root = containing_folder(uri, self._folders)
-        verdict = IgnoreFiles().read(uri, root)
-        reason, _ = why_not(uri, language, characters, self.config, root, verdict.no_suggestions)
+        excluded = IgnoreFiles().read_no_suggestions(uri, root)
+        reason, _ = why_not(uri, language, characters, self.config, root, excluded)
         if reason or self._started:
             return
         self._started = True

@@ -87,10 +87,10 @@ class IgnoreFiles:
             self._ask(key)
         return verdict
 
-    def read(self, uri: str, root: str | None) -> IgnoreVerdict:
-        """The verdict, read in the calling thread, however long the disk takes."""
+    def read_no_suggestions(self, uri: str, root: str | None) -> str:
+        """`IgnoreVerdict.no_suggestions`, read in the calling thread, however long the disk takes."""
         key = self._place(uri, root)
-        return FREE if key is None else IgnoreWorkspace().verdict(*key)
+        return "" if key is None else IgnoreWorkspace().no_suggestions(*key)
 
     async def settled(self, uri: str, root: str | None) -> IgnoreVerdict:
         """The verdict, after a wait of at most WAIT_S when none is cached or the cached one is old."""
@@ -201,6 +201,13 @@ class IgnoreWorkspace:
             no_context=self._first(NO_CONTEXT + NO_SUGGESTIONS, root, directories, parts),
             no_suggestions=self._first(NO_SUGGESTIONS, root, directories, parts),
         )
+
+    def no_suggestions(self, root: str, inside: str) -> str:
+        """That part of the verdict. Without an ignore file for AI tools it costs a few looks at the disk."""
+        parts = inside.split("/")
+        if len(parts) > _MAX_DEPTH or len(inside) > _MAX_PATH:
+            return ""
+        return self._first(NO_SUGGESTIONS, root, list(self._directories(root, parts)), parts)
 
     def _directories(self, root: str, parts: list[str]) -> Iterator[str]:
         """The directories from `root` down that no other user owns: "" first, each with a slash at the end."""

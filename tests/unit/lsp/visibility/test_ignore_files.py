@@ -32,7 +32,10 @@ def lay(root: Path, files: dict[str, str]) -> Path:
 
 
 def verdict(root: Path, path: str) -> IgnoreVerdict:
-    return IgnoreWorkspace().verdict(str(root), path)
+    """The verdict. Its part about suggestions can be read alone."""
+    whole = IgnoreWorkspace().verdict(str(root), path)
+    assert IgnoreWorkspace().no_suggestions(str(root), path) == whole.no_suggestions
+    return whole
 
 
 def is_context(root: Path, path: str) -> bool:
