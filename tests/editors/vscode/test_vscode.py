@@ -20,7 +20,7 @@ NOTHING_S = 1.5  # long enough for a request and its answer, where none may come
 @pytest.fixture(scope="module")
 def shared(studio: Studio) -> Iterator[Window]:
     with studio.window(studio.folder()) as window:
-        window.says("ready")
+        window.says("asleep")  # until a file is opened
         yield window
 
 

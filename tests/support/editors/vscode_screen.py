@@ -187,14 +187,14 @@ class Studio:
 
     @contextmanager
     def window_with_program(self, script: str) -> Iterator[Window]:
-        """A window whose extension runs this shell script as speclsp, once its status is "ready"."""
+        """A window whose extension runs this shell script as speclsp, without a file: its engine is not started."""
         program = self.server.root / "scripted"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         self.server.settings({"speclsp.server.command": str(program)})
         try:
             with self.window(self.folder()) as window:
-                window.says("ready")
+                window.says("asleep")
                 yield window
         finally:
             self.server.settings()
