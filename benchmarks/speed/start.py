@@ -9,9 +9,11 @@ llama.cpp reads its Q8_0 with the flags of `peers`. Times begin before the proce
 The first start of our engine does work that later starts reuse. It is reported alone. `--cold` drops the files of the
 model from the page cache before each start, but not the files of Python. `read_mib` shows what the disk delivered.
 
-After the last turn, our engine gets eight long prompts, which fill every slot of the KV cache. `used_mib` is its
-resident memory then. `models list`, README and docs state `Card.needed_mib`, which a test compares with it.
 Prints the medians and writes benchmarks/results/start-MODEL.json, or start-cold-MODEL.json.
+
+`--typed 900` measures memory instead, after that many requests of typing, an hour's (typed_hour.py). `used_mib` is the
+resident memory then. `private_mib` is the part outside mapped files, which the system cannot reclaim. `models list`,
+README and docs state `Card.needed_mib`, which a test compares with `used_mib`. It writes memory-MODEL.json.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from support.waiting import wait_until
 
 from benchmarks import results_file
 from benchmarks.peers.upstreams import HOST, KEY, gguf, llama
-from benchmarks.speed.holes import MODULES, holes, source
+from benchmarks.speed.holes import holes
+from benchmarks.speed.typed_hour import type_for_an_hour
 from speclsp import config
 from speclsp.config import Config
 from speclsp.engine.api import Request
@@ -44,7 +47,6 @@ from speclsp.lsp.backend.own_engine import EngineProcess
 from speclsp.weights import cards, store
 
 NEW_TOKENS, SEED = 8, 58
-LONG_PROMPTS, PREFIX_CHARACTERS, SUFFIX_CHARACTERS, LONG_NEW_TOKENS = 8, 6000, 2000, 32
 OURS, PEER, PEER_FORMAT = "speclsp", "llama.cpp", "q8_0"
 INSTALLATION = "python -m benchmarks install-peers llama.cpp --model"
 LOAD_S, ANSWER_S = 600.0, 600.0
@@ -186,15 +188,20 @@ def memory_mib(pid: int) -> dict[str, float]:
     return {name.rstrip(":"): round(int(kib) / 1024, 1) for name, kib, _ in sizes}
 
 
-def after_long_prompts(engine: Ready) -> dict[str, int]:
-    """Resident memory after prompts that fill every slot of the KV cache."""
-    for module in MODULES[:LONG_PROMPTS]:
-        text = source(module)
-        suffix = text[PREFIX_CHARACTERS : PREFIX_CHARACTERS + SUFFIX_CHARACTERS]
-        long = Request(prefix=text[:PREFIX_CHARACTERS], suffix=suffix, max_tokens=LONG_NEW_TOKENS)
-        deque(infill(engine.http, long), maxlen=0)
-    sizes = memory_mib(engine.pid)
-    return {"used_mib": round(sizes["VmRSS"]), "used_anonymous_mib": round(sizes["RssAnon"])}
+def measure_memory(settings: Config, requests: int) -> dict[str, Any]:
+    """Memory of our engine when it is ready, and after an hour's requests. Raises EngineError."""
+    with our_engine(settings) as engine:
+        loaded = memory_mib(engine.pid)
+        type_for_an_hour(engine.http, requests)
+        used = memory_mib(engine.pid)
+    return {
+        "target": engine.target,
+        "requests": requests,
+        "loaded_mib": round(loaded["VmRSS"]),
+        "loaded_private_mib": round(loaded["RssAnon"]),
+        "used_mib": round(used["VmRSS"]),
+        "private_mib": round(used["RssAnon"]),
+    }
 
 
 def drop_from_page_cache(files: Iterable[Path]) -> None:
@@ -233,8 +240,6 @@ def measure(settings: Config, turns: int, *, is_cold: bool, has_peer: bool, fold
             with starts[name]() as engine:
                 rows[name].append(take_turn(engine, request))
                 about[name] = {"target": engine.target}
-                if name == OURS and number == turns - 1:
-                    about[name] |= after_long_prompts(engine)
         print(", ".join(f"{name} {row[-1].first_text_s} s" for name, row in rows.items()), flush=True)
     engines = {
         name: {**about[name], **medians(row), "turns": [asdict(turn) for turn in row]} for name, row in rows.items()
@@ -264,12 +269,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cold", action="store_true", help="drop the model's files from the page cache before each start"
     )
+    parser.add_argument("--typed", metavar="N", type=int, help="only memory, after N requests of typing")
     parser.add_argument("--no-peer", action="store_true", help="only our engine")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0. Raises EngineError."""
     settings = config.load({"model": options.model, "engine.shared": False, "engine.offline": True})
+    if options.typed:
+        memory = measure_memory(settings, options.typed)
+        print(", ".join(f"{name} {value}" for name, value in memory.items()))
+        summary = {"pair": options.model, **memory}
+        print(f"wrote {results_file.write('memory', summary, f'memory-{options.model}', options.results)}")
+        return 0
     if not options.no_peer and not gguf(options.model, PEER_FORMAT).is_file():
         raise EngineError(f"{PEER} is not installed: {INSTALLATION} {options.model}, or give --no-peer.")
     with tempfile.TemporaryDirectory(prefix="speclsp-") as folder:
@@ -279,7 +291,6 @@ def main(options: argparse.Namespace) -> int:
     for name, engine in figures["engines"].items():
         print(f"{name}: " + ", ".join(f"{figure} {engine[figure]}" for figure in FIGURES))
     print(f"ratio: {figures.get('ratio')}; first start of ours {figures['first_start_s']} s")
-    print(f"after long prompts, ours: {figures['engines'][OURS]['used_mib']} MiB")
     summary = {"pair": options.model, "page_cache": "cold" if options.cold else "warm", **figures}
     name = f"start-{'cold-' if options.cold else ''}{options.model}"
     print(f"wrote {results_file.write('start', summary, name, options.results)}")

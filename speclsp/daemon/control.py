@@ -113,7 +113,9 @@ def in_words(status: Mapping[str, Any]) -> str:
     models = f" ({status['target']}{drafted}, on {status['device']})" if status.get("target") else ""
     lines += [f"model     {status['pair'] or 'auto'}{models}"]
     gpu = f", {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
-    lines += [f"memory    {status.get('rss_mib', 0)} MiB{gpu}"]
+    mapped_mib = status.get("mapped_mib", 0)
+    mapped = f", and {mapped_mib} MiB of mapped files, which the system may reclaim" if mapped_mib else ""
+    lines += [f"memory    {status.get('rss_mib', 0) - mapped_mib} MiB{gpu}{mapped}"]
     clients = [
         f"{client['client']} (pid {client['pid']}, {duration(client['seconds'])})"
         if client["pid"]
@@ -243,5 +245,6 @@ def freed(pid: int, status: Mapping[str, Any]) -> str:
     gpu = f" and {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
     clients = status.get("clients", 0)
     count = "1 client" if clients == 1 else f"{clients or 'no'} clients"
-    memory = f": {status['rss_mib']} MiB of memory{gpu} freed" if "rss_mib" in status else ""
+    private_mib = status.get("rss_mib", 0) - status.get("mapped_mib", 0)
+    memory = f": {private_mib} MiB of memory{gpu} freed" if "rss_mib" in status else ""
     return f"ended process {pid}, which had {count}{memory}"

@@ -107,7 +107,7 @@ class CachedModel:
 
     def __init__(self, context_tokens: int, prefill_tokens: int, slots: int = SLOTS, most_slots: int = 0) -> None:
         self.context_tokens, self.prefill_tokens = context_tokens, prefill_tokens
-        self.most_slots = max(slots, most_slots)
+        self.slots, self.most_slots = slots, max(slots, most_slots)
         self.slot_ids: list[list[int]] = [[] for _ in range(self.most_slots)]  # the tokens that each slot holds
         self.slot = 0  # the current one
         self.archive = KvArchive(0)  # a decoder that can save a slot has a larger one
@@ -174,6 +174,8 @@ class CachedModel:
         if best is not None:
             cached = common_prefix(self.slot_ids[best], ids)
         else:
+            if not self.owners:
+                self._free_surplus_slots()
             shared = {slot: common_prefix(self.slot_ids[slot], ids) for slot in self.slots_in_use}
             best = max(self.slots_in_use, key=lambda slot: shared[slot])  # among equals the least recently used one
             cached, lost = shared[best], len(self.slot_ids[best]) - shared[best]
@@ -208,6 +210,15 @@ class CachedModel:
         ids = self.slot_ids[slot]
         if self.archive.limit_bytes and len(ids) >= WORTH_KEEPING_TOKENS:
             self.archive.add(ids, self.save_slot(slot, len(ids)))
+
+    def _free_surplus_slots(self) -> None:
+        """Free the slots that concurrent completions needed beyond `slots`. Their texts go to the archive."""
+        surplus = len(self.slots_in_use) - self.slots if self.archive.limit_bytes else 0
+        for slot in self.slots_in_use[: max(0, surplus)]:
+            self._archive_slot(slot)
+            self.slot_ids[slot].clear()
+            self.free_slot(slot)
+        del self.slots_in_use[: max(0, surplus)]
 
     def _slot_to_evict(self) -> int:
         """The least recently used slot without an owner; else a slot not in use yet; else the least recently used."""

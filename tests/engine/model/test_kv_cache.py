@@ -269,6 +269,18 @@ def test_a_completion_that_owns_a_slot_keeps_it_when_another_text_comes_back():
     assert not any(owner.evicted for owner in owners)
 
 
+def test_slots_for_concurrent_completions_are_freed_after_them_and_their_texts_come_back():
+    cache = ArchivingCache(most_slots=SLOTS + 3)
+    files = [[number] * 200 for number in range(SLOTS + 3)]
+    owners = [acquired(cache, ids) for ids in files]
+    assert sum(map(bool, cache.entries)) == SLOTS + 3
+    owners.clear()
+    for ids in files:
+        assert cache.catch_up(ids) == 200
+        assert sum(map(bool, cache.entries)) == len(cache.slots_in_use) == SLOTS
+        cache.check()
+
+
 def test_the_archive_stays_within_its_limit_and_forgets_the_oldest():
     archive = KvArchive(1)
     for number in range(40):

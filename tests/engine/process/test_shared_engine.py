@@ -668,11 +668,12 @@ def test_status_describes_the_engine_and_stop_reports_its_freed_memory(capsys: p
         client.next()
         code, shown, _ = command(capsys, "status")
         assert code == 0
-        for fact in (f"process   {running.pid}", "state     ok", "echo", "MiB", "engine.log"):
+        for fact in (f"process   {running.pid}", "state     ok", "echo", "MiB of mapped files", "engine.log"):
             assert fact in shown
         assert re.search(r"Neovim \(pid 4711, \d+ s\)", shown)
         status = json.loads(command(capsys, "status", "--json")[1])
-        assert status.keys() >= {"pid", "version", "pair", "status", "device", "leases", "rss_mib", "uptime_s", "log"}
+        names = {"pid", "version", "pair", "status", "device", "leases", "rss_mib", "mapped_mib", "uptime_s", "log"}
+        assert status.keys() >= names
         code, output, _ = command(capsys, "stop")
     assert code == 0
     assert re.fullmatch(rf"ended process {running.pid}, which had 1 client: \d+ MiB of memory freed\n", output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,12 +14,16 @@ from support.faults.typing_storm import Clocked, slope
 from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
 from support.soak import in_soak
 
+from benchmarks.speed import start, typed_hour
+from speclsp import config
+
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 LARGE = "def compute(value):\n    return value + 1\n\n\n" * 1000  # 43 KB
 PER_HOUR = 3600  # completions, at one a second
 WANTED_KIB = 1024.0  # growth in such an hour
 WARM = 0.4  # share of the steps: caches fill to their bounds and the allocator takes its working memory
+MAX_PRIVATE_MIB = 350  # of an engine with the 0.5B, outside the mapped file of its weights
 IDLE_SHARE = 0.005  # of a core
 
 
@@ -183,6 +188,15 @@ def closes(editor: Clocked, number: int) -> None:
         editor.notify("notebookDocument/didClose", closed)
     else:
         editor.notify("textDocument/didClose", {"textDocument": {"uri": f"file:///come/and/go/{number}.py"}})
+
+
+@pytest.mark.soak
+@pytest.mark.real
+@pytest.mark.timeout(900)
+def test_an_hour_of_typing_fills_the_engines_caches_up_to_their_bounds(coder_0_5b: Path):
+    given = {"models_dir": str(coder_0_5b.parent), "engine.shared": False, "engine.offline": True}
+    settings = config.load({"model": coder_0_5b.name, **given})
+    assert start.measure_memory(settings, typed_hour.REQUESTS)["private_mib"] <= MAX_PRIVATE_MIB
 
 
 @pytest.mark.promise(25)

@@ -125,11 +125,14 @@ def test_the_pages_state_the_memory_of_the_model_definitions():
     small, medium, large = (f"qwen2.5-coder-{size}" for size in ("0.5b-instruct", "1.5b-instruct", "7b"))
     for title, name in (("0.5B", small), ("1.5B", medium), ("7B", large)):
         assert re.search(rf"^\| Qwen2.5-Coder {title} \| [^|]+ \| {stated_gib(name)} GiB \|", readme, re.MULTILINE)
-    assert f"share one process of {stated_gib(small)} GiB" in readme
     rows = dict(re.findall(r"^\| `([\w.-]+)` \| [^|]+ \| ([\d.]+) \|", models, re.MULTILINE))
     assert rows == {name: stated_gib(name) for name in cards.names() if name not in ("tiny", "echo")}
-    used_mib = json.loads((ROOT / f"benchmarks/results/memory-{small}.json").read_text(encoding="utf-8"))["used_mib"]
-    assert f"| {used_mib} |" in engine and f"memory    {used_mib} MiB" in engine
+    result = json.loads((ROOT / f"benchmarks/results/memory-{small}.json").read_text(encoding="utf-8"))
+    private_mib, mapped_mib = result["private_mib"], result["used_mib"] - result["private_mib"]
+    assert f"share {private_mib / 1024:.1f} GiB and a mapped file of {mapped_mib / 1024:.1f} GiB" in readme
+    assert f"memory    {private_mib} MiB, and {mapped_mib} MiB of mapped files, which" in engine
+    for figure_mib in (private_mib, mapped_mib, result["loaded_private_mib"]):
+        assert f"| {figure_mib} |" in engine
     assert f"| 0.5 GB | {stated_gib(small)} GiB | ends of lines" in models
     assert stated_gib("qwen2.5-coder-1.5b-q8_0") == stated_gib(medium), "one figure for both in the table of machines"
     assert f"with draft model | {stated_gib(medium)} GiB |" in models

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -18,14 +17,13 @@ import numpy as np
 
 from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, narrow, widen
 from speclsp.engine.model.int8.library import CShape, library
-from speclsp.engine.model.int8.pages import zero_pages
+from speclsp.engine.model.int8.pages import copied, zeros
 from speclsp.engine.model.kv_archive import KvArchive
 from speclsp.engine.model.kv_cache import MAX_GAMMA, MAX_SLOTS, SLOTS, CachedModel, Cancelled
 from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.model.superblocks import CODED_SOURCES, KINDS, Q4K, Q6K, WeightMatrix
 from speclsp.errors import WeightsError
 
-VALUE_BYTES = 2  # of a bfloat16
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
 MAX_UNBROKEN_ROWS = 24  # of a pass that ignores `cancel`: 50 ms of the 0.5B on two cores without AMX
 MAX_ROWS = PREFILL_TOKENS + MAX_GAMMA + 1  # the last step of prefill and the first round share a pass
@@ -265,7 +263,7 @@ class NativeDecoder(CachedModel):
         self.restore_slot(target, self.kv(source), tokens)
 
     def save_slot(self, slot: int, tokens: int) -> tuple[Array, Array]:
-        keys, values = (part[:, :, : whole_blocks(tokens)].copy() for part in self.kv(slot))
+        keys, values = (copied(part[:, :, : whole_blocks(tokens)]) for part in self.kv(slot))
         return keys, values
 
     def restore_slot(self, slot: int, kv: tuple[Array, Array], tokens: int) -> None:
@@ -276,10 +274,7 @@ class NativeDecoder(CachedModel):
     def kv(self, slot: int) -> tuple[BFloat16, BFloat16]:
         """A slot's keys and values, [layers, J, positions, D], in forward.c's layout."""
         if slot not in self._kv:
-            count = math.prod(self._kv_shape)
-            pages = (np.frombuffer(zero_pages(VALUE_BYTES * count), np.uint16, count) for _ in range(2))
-            keys, values = (part.reshape(self._kv_shape) for part in pages)
-            self._kv[slot] = keys, values
+            self._kv[slot] = zeros(self._kv_shape), zeros(self._kv_shape)
         return self._kv[slot]
 
     def free_slot(self, slot: int) -> None:
