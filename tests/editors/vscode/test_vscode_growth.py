@@ -100,8 +100,8 @@ def test_the_suggestion_comes_without_a_key_when_the_model_becomes_ready(window:
     script = {"document": BODY.replace("NAME", "waiting"), "round_s": ROUND_S, "start_s": START_S}
     (window.server.root / "script.json").write_text(json.dumps(script))
     window.command("speclsp: Restart Server")
-    window.says("the engine starts")
     window.show("waiting.py", TYPED[:-1].replace("NAME", "waiting"))
+    window.says("the engine starts")
     window.type(TYPED[-1])
     window.sees(lambda screen: screen.document[-1].rstrip().endswith("total"), "the letter")
     assert not window.screen().ghost, "the model was not ready"
