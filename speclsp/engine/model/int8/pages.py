@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import sys
+from contextlib import suppress
 from typing import BinaryIO
 
 import numpy as np
@@ -51,10 +52,15 @@ def huge_pages(size: int) -> mmap.mmap:
 
 
 def map_file(file: BinaryIO) -> mmap.mmap:
-    """The file's bytes, mapped; the system begins to read those that it does not have. Raises OSError, ValueError."""
+    """The file's bytes, mapped. Raises OSError, ValueError.
+
+    Linux reads pages that it does not have in huge pages then, on file systems that allow them: a pass over pages of
+    4 KiB takes 4 to 10 % longer.
+    """
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_WILLNEED"):
-        mapped.madvise(mmap.MADV_WILLNEED)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
 
 
