@@ -17,9 +17,8 @@ def window(studio: Studio) -> Iterator[Window]:
     """A window whose server has scripted suggestions."""
     items = studio.server.root / "items.json"
     items.write_text("{}")
-    with studio.window_with_program(
-        f'exec {shlex.join([sys.executable, item_server.__file__, str(items)])} "$@"'
-    ) as window:
+    program = shlex.join([sys.executable, item_server.__file__, str(items)])
+    with studio.window_with_program(f'exec {program} "$@"', "ready") as window:
         yield window
 
 

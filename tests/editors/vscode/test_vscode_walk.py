@@ -22,7 +22,7 @@ def window(studio: Studio) -> Iterator[Window]:
     items = studio.server.root / "items.json"
     items.write_text("{}")
     program = shlex.join([sys.executable, item_server.__file__, str(items)])
-    with studio.window_with_program(f'exec {program} "$@"') as window:
+    with studio.window_with_program(f'exec {program} "$@"', "ready") as window:
         yield window
 
 

@@ -186,15 +186,18 @@ class Studio:
         return Window(self.server, context, folder, file, size)
 
     @contextmanager
-    def window_with_program(self, script: str) -> Iterator[Window]:
-        """A window whose extension runs this shell script as speclsp, without a file: its engine is not started."""
+    def window_with_program(self, script: str, status: str = "asleep") -> Iterator[Window]:
+        """A window whose extension runs this shell script as speclsp, without a file, once it shows `status`.
+
+        speclsp starts its engine with the first file; a scripted server may be ready at once.
+        """
         program = self.server.root / "scripted"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         self.server.settings({"speclsp.server.command": str(program)})
         try:
             with self.window(self.folder()) as window:
-                window.says("asleep")
+                window.says(status)
                 yield window
         finally:
             self.server.settings()
