@@ -82,7 +82,13 @@ def start(isolated: Path) -> Iterator[Start]:
     """Starts such engines, and ends them after the test."""
     usual = {"tick_s": 0.05, "floor_s": 0.5, "step_ms": 1.0, "answers": True}
     with engine_starter(isolated / "run") as started:
-        yield lambda **values: started(program=PROGRAM.format(**usual | values)).wait()
+
+        def ready(**values: object) -> EngineProcess:
+            engine = started(program=PROGRAM.format(**usual | values)).wait()
+            wait_until(lambda: engine.http.get("/health").json()["status"] != "loading")
+            return engine
+
+        yield ready
 
 
 @pytest.fixture
