@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from speclsp.errors import EngineError
 from speclsp.private_files.os_errors import OPEN_ELSEWHERE, naming, sentence
@@ -49,6 +49,12 @@ def read_bytes(path: str | Path, most_bytes: int, *, follow: bool = True) -> byt
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
     return content
+
+
+def version_of(file: IO[bytes]) -> tuple[int, int]:
+    """The size of an open file and the time of its last change: they tell whether another program has altered it."""
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -> None:

@@ -65,7 +65,8 @@ class Costs:
     def learn_verify(self, rows: int, ms: float) -> None:
         """Move the time of the measured width nearest to `rows` towards a served pass, by 3 % at most."""
         width = min(self.verify_ms, key=lambda measured: abs(measured - rows))
-        factor = min(max(ms / self.verify(rows), 0.5), 2.0) if self.verify(rows) > 0 else 1.0
+        known_ms = self.verify(rows)
+        factor = min(max(ms / known_ms, 0.5), 2.0) if known_ms > 0 else 1.0
         self.verify_ms = {**self.verify_ms, width: self.verify_ms[width] * factor**SERVED_WEIGHT}
 
     def verify(self, rows: int) -> float:

@@ -190,8 +190,10 @@ class LoadedParts:
             assert isinstance(decoder, NativeDecoder)
             return decoder
 
+        if opened is not None:
+            return self.borrow(model, opened, saved)
         if self.device == "cpu" and model.is_prepared:
-            opened = opened or prepared_weights.open_prepared(model.root, model.key)
+            opened = prepared_weights.open_prepared(model.root, model.key)
             if opened is None:
                 opened, why = prepared_weights.make(model.root, model.key, packed_into)
                 if why:

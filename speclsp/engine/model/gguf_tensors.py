@@ -10,7 +10,6 @@ The file is read, and not mapped: a read error or a file that becomes shorter wo
 from __future__ import annotations
 
 import math
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from speclsp import process_resources
 from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, round_into, widen
 from speclsp.engine.model.superblocks import Q4K, Q6K, halves
 from speclsp.errors import WeightsError
+from speclsp.private_files import version_of
 from speclsp.private_files.os_errors import sentence
 from speclsp.weights.gguf import header as gguf_header
 from speclsp.weights.gguf import model_files
@@ -103,7 +103,7 @@ class GgufFile:
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self.file, self.path, self.lock = file, path, threading.Lock()
-        self.version = self._version()
+        self.version = version_of(file)
         header = gguf_header.read_header(file, path, with_lists=False)
         with model_files.implausible_settings(path):
             config = model_files.model_config(header, path)
@@ -144,7 +144,7 @@ class GgufFile:
             with self.lock:
                 self.file.seek(start)
                 count = self.file.readinto(raw.data)  # type: ignore[attr-defined]
-                version = self._version()
+                version = version_of(self.file)
         except OSError as error:
             raise WeightsError(sentence(error, self.path, "be read")) from None
         if count < raw.size or version != self.version:
@@ -159,11 +159,6 @@ class GgufFile:
             raise WeightsError(f"{self.path}: {tensor.name} has {len(stored)} rows, for heads of {2 * self.half_head}.")
         halves_first: Array = stored.reshape(-1, self.half_head, 2, *stored.shape[1:]).swapaxes(1, 2)
         return halves_first.reshape(stored.shape)
-
-    def _version(self) -> tuple[int, int]:
-        """The file's size and the time of its last change."""
-        status = os.fstat(self.file.fileno())
-        return status.st_size, status.st_mtime_ns
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Prepared weights: a model's packed numbers in a file, written at the first load and mapped at each start.
 
-    first load   quantize, merge the adapter, pack ─► weights.bin, tokenizer.json ─► manifest.json ─► rename
+    first load   quantize, merge the adapter, pack ─► weights.bin, layout.json, tokenizer.json ─► manifest.json
+                 ─► rename
     start        manifest and layout fit? ─► map weights.bin ─► the decoder computes with the mapped numbers
 
     <cache>/models/<name>.prepared/<key>/     manifest.json names the files, their sizes and sums
-    <cache>/models/<name>.prepared/<key>/costs-<machine>.json     times of passes there (saved_costs.py)
+    <cache>/models/<name>.prepared/<key>/costs.json    times of passes on this machine (saved_costs.py)
 
 The key is a sum of the model's files, the adapter, the number format, the instruction set and LAYOUT. A directory of
 another key is removed when no engine has it mapped. An engine holds a shared lock on weights.bin meanwhile. Mapped
@@ -37,7 +38,7 @@ from speclsp.engine.model.int8 import native, pages
 from speclsp.engine.model.int8.native import EMBEDDING, NativeDecoder
 from speclsp.engine.model.superblocks import KINDS, WeightMatrix
 from speclsp.errors import WeightsError
-from speclsp.private_files import LEFT_BEHIND_S, flush, open_plain, replace, retry_while_open
+from speclsp.private_files import LEFT_BEHIND_S, flush, open_plain, replace, retry_while_open, version_of
 from speclsp.private_files.os_errors import sentence
 from speclsp.weights import model_directory
 from speclsp.weights.untrusted import untrusted_files
@@ -62,7 +63,7 @@ class PreparedWeights:
     layout: Mapping[str, Any]
     file: BinaryIO
     memory: Any  # mmap.mmap
-    version: tuple[int, int, int]  # of the file: see `file_version`
+    version: tuple[int, int]  # of the file: see private_files.version_of
     mapped: bool = True  # False: `memory` is this process's own
 
     def bytes_of(self, part: Part) -> Array:
@@ -118,7 +119,7 @@ class PreparedWeights:
 
     def check(self) -> None:
         """Raise WeightsError if another program has altered the file: a pass would compute with its bytes."""
-        if file_version(self.file) != self.version:
+        if version_of(self.file) != self.version:
             raise WeightsError(
                 f"{self.directory / WEIGHTS} was altered while its model was in use. "
                 "The next request prepares the model anew."
@@ -295,12 +296,6 @@ def name_of(key: Mapping[str, Any]) -> str:
     return sha256(json.dumps(key, sort_keys=True).encode())[:24]
 
 
-def file_version(file: BinaryIO) -> tuple[int, int, int]:
-    """Numbers that change with the file's content."""
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
 def sha256(content: bytes) -> str:
     """The sum in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
@@ -325,7 +320,7 @@ def _mapped(directory: Path, key: Mapping[str, Any]) -> PreparedWeights:
             if problem := model_directory.altered(directory, "", sums=touched):
                 raise WeightsError(problem)
             model_directory.found_whole(directory)
-        version, memory = file_version(file), pages.map_file(file)
+        version, memory = version_of(file), pages.map_file(file)
         opened = PreparedWeights(directory=directory, layout=layout, file=file, memory=memory, version=version)
         opened.guard()
         return opened

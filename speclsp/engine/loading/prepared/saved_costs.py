@@ -28,7 +28,7 @@ LEAST_MIB = 64  # of weights: smaller ones stay in the processor's caches
 
 @dataclass(frozen=True, slots=True)
 class SavedCosts:
-    """A model's costs on one machine. `mapped`: its weights are computed from the mapped file."""
+    """A model's costs on one machine. `mapped`: its decoder computes with the mapped file, not with a copy."""
 
     file: Path
     machine: str
