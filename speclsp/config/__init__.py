@@ -5,7 +5,6 @@ from speclsp.config.directories import (
     accepts_files,
     cache_dir,
     config_path,
-    foreign_problem,
     index_dir,
     log_dir,
     nearest_existing,
@@ -13,7 +12,6 @@ from speclsp.config.directories import (
     runtime_path,
     state_dir,
     stats_path,
-    unused_runtime_dir,
 )
 from speclsp.config.known_settings import KEY, KNOWN, SECTIONS, Setting, by_group
 from speclsp.config.parsing import (

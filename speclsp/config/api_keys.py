@@ -157,8 +157,6 @@ def read() -> dict[str, str]:
 def write(keys: dict[str, str]) -> None:
     """Replace keys.json, in one step, with mode 0600; no file for no keys. Raises SpeclspError."""
     path = keys_path()
-    if problem := config.foreign_problem("config"):
-        raise SpeclspError(problem)
     try:
         if not keys:
             path.unlink(missing_ok=True)

@@ -52,8 +52,6 @@ def _rewrite(path: Path, edited: Callable[[str], str | None], fix: str) -> bool:
             raise SpeclspError(f"{path} is written so that it cannot be changed safely. {fix}")
         if new == old:
             return False
-        if path == config.config_path() and (problem := config.foreign_problem("config")):
-            raise SpeclspError(problem)
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
         private_files.replace(path, new.encode(), mode=mode, sync=True)

@@ -159,10 +159,15 @@ def restrict(path: Path) -> None:
 
 
 def exposure(path: Path, status: os.stat_result) -> str:
-    """A phrase about others who own `path` or can read or write it, as "is open to others (mode 0644)"; "" for none.
+    """A phrase about the reason why `path` is not private, as "is open to others (mode 0644)"; "" for none.
 
-    `status`: its stat result. Raises OSError.
+    A private file or directory is no link, belongs to this user, and nobody else can read or write it. `status`: its
+    stat result. Raises OSError.
     """
+    if stat.S_ISLNK(status.st_mode):
+        return "is a symbolic link"
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        return "is not a plain file"
     if sys.platform == "win32":
         from speclsp.private_files import windows_files
 
@@ -175,10 +180,7 @@ def exposure(path: Path, status: os.stat_result) -> str:
 
 
 def check_private(path: Path, status: os.stat_result) -> None:
-    """Raise EngineError unless `status` is of a regular file of this user's that nobody else can read or write."""
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a plain file"
-        raise EngineError(f"{path} is {kind}: remove it.")
+    """Raise EngineError unless `status` is of a private file or directory, as `exposure` defines it."""
     try:
         problem = exposure(path, status)
     except FileNotFoundError:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speclsp import config
 from speclsp.errors import WeightsError
 from speclsp.private_files import flush, locks, retry_while_open
 from speclsp.private_files.os_errors import sentence
@@ -140,8 +139,6 @@ def remove(weights: Weights, models_dir: str = "") -> int:
         if own := locations.users_directory(weights, models_dir):
             raise WeightsError(f"{own} is in your models_dir, where speclsp removes nothing: delete it yourself.")
         raise WeightsError(f"{weights.name} is not downloaded, so there is nothing to remove.")
-    if problem := config.foreign_problem("cache"):
-        raise WeightsError(problem)
     try:
         lock = locks.acquire(final.with_name(f"{weights.name}.lock"))
         if lock is None:

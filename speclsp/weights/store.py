@@ -27,7 +27,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from speclsp import config
 from speclsp.errors import WeightsError
 from speclsp.private_files import flush, locks
 from speclsp.private_files.os_errors import sentence
@@ -160,8 +159,6 @@ def ensure(
             if repair:
                 verify(weights, models_dir, progress=report)
             return _ready_or_error(weights, models_dir)
-        if problem := config.foreign_problem("cache"):
-            raise WeightsError(problem)
         if problem := locations.models_dir_problem(models_dir):
             raise WeightsError(problem)
         place.mkdir(parents=True, exist_ok=True)

@@ -160,7 +160,7 @@ def of_settings(problems: list[str]) -> DoctorCheck:
 def places() -> Iterator[DoctorCheck]:
     """Check the directories of sockets, logs and weights."""
     try:
-        directory, unused = settings.runtime_path(), settings.unused_runtime_dir()
+        directory = settings.runtime_path()
         spare_bytes = settings.SOCKET_PATH_BYTES - len(os.fsencode(directory / "lsp-1234567-99.sock"))
         has_sockets = sys.platform != "win32"  # Windows' engine listens on a port
         status = OK if spare_bytes >= 0 or not has_sockets else WARN
@@ -168,8 +168,7 @@ def places() -> Iterator[DoctorCheck]:
         fix = "" if status == OK else shorter
         if not settings.accepts_files(settings.nearest_existing(directory)):
             raise SpeclspError(f"{directory} cannot be made or written")
-        summary = f"{directory}; {unused}" if unused else str(directory)
-        yield DoctorCheck("runtime", status, summary, fix)
+        yield DoctorCheck("runtime", status, str(directory), fix)
     except SpeclspError as error:
         yield DoctorCheck("runtime", FAIL, str(error), "set XDG_RUNTIME_DIR to a directory of your own")
     yield from guarded("cache", lambda: writable("cache", settings.cache_dir()))

@@ -67,8 +67,6 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     existing = settings.nearest_existing(place)
     if not settings.accepts_files(existing):
         raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")
-    if problem := settings.foreign_problem("cache"):
-        raise WeightsError(problem)
     if config.engine.offline and not all(store.is_here(weights, config.models_dir) for weights in missing):
         raise WeightsError(
             f"{missing[0].name} is not downloaded and engine.offline = true forbids it: set it to false."

@@ -925,7 +925,7 @@ def test_a_start_names_the_file_that_blocks_it():
 def test_a_runtime_directory_that_is_a_link_is_refused(isolated: Path):
     (isolated / "elsewhere").mkdir()
     Path(os.environ["XDG_RUNTIME_DIR"], "speclsp").symlink_to(isolated / "elsewhere")
-    with pytest.raises(SpeclspError, match="is a link"):
+    with pytest.raises(SpeclspError, match="is a symbolic link"):
         launch.start(ECHO)
     assert stat.S_IMODE((isolated / "elsewhere").stat().st_mode) != 0o700
 

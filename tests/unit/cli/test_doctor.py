@@ -161,10 +161,10 @@ def test_an_exception_in_one_check_ends_no_other(
 
 
 def test_without_a_home_directory_every_check_still_runs(monkeypatch: pytest.MonkeyPatch):
-    def no_home(kind: str, suits: object) -> Path:
+    def no_home(kind: str) -> Path:
         raise SpeclspError("this user has no home directory: set HOME to a directory of yours.")
 
-    monkeypatch.setattr(config.directories, "first_directory", no_home)
+    monkeypatch.setattr(config.directories, "user_directory", no_home)
     monkeypatch.setattr(doctor, "device", lambda config: DoctorCheck(name="device", status=OK, found="fast"))
     report = by_name(list(doctor.checks({"model": "echo"})))
     assert {report[name].status for name in ("settings", "cache", "logs")} == {FAIL}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import stat
 import subprocess
 import sys
 import time
@@ -17,8 +15,8 @@ from hypothesis import strategies as st
 from support.rows import rows
 
 from speclsp import config
-from speclsp.config import CompletionConfig, Config, EngineConfig, directories
-from speclsp.errors import ConfigError, SpeclspError
+from speclsp.config import CompletionConfig, Config, EngineConfig
+from speclsp.errors import ConfigError
 
 ROWS = rows(__file__)
 
@@ -194,55 +192,6 @@ def test_a_file_that_cannot_be_read_is_named(isolated: Path):
 def test_all_directories_follow_the_xdg_variables(isolated: Path):
     for place in (config.cache_dir(), config.config_path(), config.log_dir(), config.runtime_dir()):
         assert place.is_relative_to(isolated), place
-
-
-def test_without_a_home_directory_the_error_names_the_variable_to_set(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    import pwd
-
-    def nobody(uid: int) -> None:
-        raise KeyError(f"getpwuid(): uid not found: {uid}")
-
-    for name in [name for name in os.environ if name.startswith("XDG_") or name == "HOME"]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
-    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
-    for place in (config.cache_dir, config.config_path, config.log_dir, config.runtime_dir, config.stats_path):
-        with pytest.raises(SpeclspError, match="set HOME"):
-            place()
-
-
-def test_only_the_user_can_open_the_socket_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
-    config.runtime_dir().chmod(0o755)
-    assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
-    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
-    for missing in ("", str(isolated / "nowhere")):
-        monkeypatch.setenv("XDG_RUNTIME_DIR", missing)
-        fallback = config.runtime_dir()
-        assert fallback.is_relative_to(isolated / "sta")
-        assert stat.S_IMODE(fallback.stat().st_mode) == 0o700
-
-
-def test_a_session_without_xdg_runtime_dir_finds_the_same_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    systems = isolated / "systems" / str(os.getuid())
-    systems.mkdir(parents=True)
-    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(systems.parent))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(systems))
-    directory = config.runtime_dir()
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert config.runtime_dir() == directory == systems / "speclsp"
-
-
-def test_a_socket_directory_that_cannot_be_created_is_one_clear_error(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    (isolated / "run" / "speclsp").write_text("a file in the way")
-    with pytest.raises(SpeclspError, match="cannot make"):
-        config.runtime_dir()
-
-
-def test_a_socket_directory_of_someone_else_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("os.getuid", lambda: 12345)
-    with pytest.raises(SpeclspError, match="belongs to another user"):
-        config.runtime_dir()
 
 
 def test_the_page_of_settings_has_every_setting():

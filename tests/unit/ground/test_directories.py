@@ -1,4 +1,4 @@
-"""Directories of a session with another user's environment (su, sudo -E, WSLg): laws over owners and modes.
+"""Directories of the user, also in a session with another user's environment (su, sudo -E, WSLg).
 
 tests/faults/processes/test_foreign_environment.py changes the user for real.
 """
@@ -21,15 +21,13 @@ from platformdirs.macos import MacOS
 
 from speclsp import config
 from speclsp.cli import entry
-from speclsp.config import api_keys, directories, toml_edit
+from speclsp.config import directories
 from speclsp.daemon import endpoint
 from speclsp.errors import SpeclspError
-from speclsp.weights import cards, installation, store
 
 of_linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
 
 OTHER_UID = 65534
-KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
 UIDS = st.sampled_from([0, 1000, 1001])
 PLACES = {  # a variable, and a place below the directory that it names
     "XDG_CACHE_HOME": config.cache_dir,
@@ -52,45 +50,27 @@ def file_system(kind: int, owner: int, writable: bool, uid: int) -> Iterator[Non
 
 
 @of_linux
-@given(kind=st.sampled_from(sorted(KINDS)), owner=UIDS, writable=st.booleans(), uid=UIDS, absolute=st.booleans())
+@given(
+    kind=st.sampled_from([stat.S_IFDIR, stat.S_IFREG, stat.S_IFSOCK]),
+    owner=UIDS,
+    writable=st.booleans(),
+    uid=UIDS,
+    absolute=st.booleans(),
+)
 def test_a_runtime_directory_is_used_only_if_it_is_this_users_own_and_writable(
     kind: int, owner: int, writable: bool, uid: int, absolute: bool
 ):
     base = Path("/run/user/1000" if absolute else "run/user/1000")
     with file_system(kind, owner, writable, uid):
-        problem = directories.runtime_problem(base)
-    good = absolute and kind == stat.S_IFDIR and owner == uid and (writable or uid == 0)
-    assert (problem == "") == good
-    if absolute and kind == stat.S_IFDIR and owner != uid:
-        assert problem == f"it belongs to another user (uid {owner})"
+        own = directories.is_own(base)
+    assert own == (absolute and kind == stat.S_IFDIR and owner == uid and (writable or uid == 0))
 
 
 @of_linux
-@given(owner=UIDS, writable=st.booleans(), uid=UIDS)
-def test_root_writes_in_its_own_directories_only_and_others_where_the_mode_allows_it(
-    owner: int, writable: bool, uid: int
-):
-    with file_system(stat.S_IFDIR, owner, writable, uid):
-        assert directories.is_writable(Path("/srv/cache")) == (owner == 0 if uid == 0 else writable)
-
-
-@of_linux
-def test_a_directory_that_is_mounted_into_roots_own_home_is_not_foreign(foreign: Path, monkeypatch: pytest.MonkeyPatch):
-    mounted = foreign / ".cache" / "speclsp"
-    owners = {foreign / ".cache": 0, mounted: OTHER_UID}
-    for directory in owners:
-        directory.mkdir()
-    owned = Path.stat
-
-    def stat_of(path: Path, **how: bool) -> os.stat_result:
-        status = list(owned(path, **how))
-        status[stat.ST_UID] = owners.get(path, status[stat.ST_UID])
-        return os.stat_result(status)
-
-    monkeypatch.setattr(Path, "stat", stat_of)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(foreign / ".cache"))
-    assert config.cache_dir() == mounted and config.index_dir() == mounted / "index"
-    assert config.foreign_problem("cache") == ""
+@given(owner=UIDS, allowed=st.booleans(), uid=UIDS)
+def test_root_uses_its_own_directories_only_and_others_where_the_mode_allows_it(owner: int, allowed: bool, uid: int):
+    with file_system(stat.S_IFDIR, owner, allowed, uid):
+        assert directories.is_usable(Path("/srv/cache")) == (owner == 0 if uid == 0 else allowed)
 
 
 EXPECTED = {  # a variable that does not count: the place for it on Linux and on Windows
@@ -117,6 +97,58 @@ def test_only_an_absolute_path_in_a_variable_counts(
     monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
     monkeypatch.setenv(name, value)
     assert PLACES[name]() == isolated / EXPECTED[name][IS_WINDOWS]
+
+
+def test_without_a_home_directory_the_error_names_the_variable_to_set(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    import pwd
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in [name for name in os.environ if name.startswith("XDG_") or name == "HOME"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    for place in (config.cache_dir, config.config_path, config.log_dir, config.runtime_dir, config.stats_path):
+        with pytest.raises(SpeclspError, match="set HOME"):
+            place()
+
+
+# ── the runtime directory ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_the_user_can_open_the_runtime_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
+    config.runtime_dir().chmod(0o755)
+    assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    for missing in ("", str(isolated / "nowhere")):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", missing)
+        assert config.runtime_dir() == isolated / "sta/speclsp/run"
+        assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
+
+
+def test_a_session_without_xdg_runtime_dir_finds_the_same_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    systems = isolated / "systems" / str(os.getuid())
+    systems.mkdir(parents=True)
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(systems.parent))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(systems))
+    directory = config.runtime_dir()
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert config.runtime_dir() == directory == systems / "speclsp"
+
+
+def test_a_file_or_a_link_in_place_of_the_runtime_directory_is_one_clear_error(isolated: Path):
+    path, elsewhere = isolated / "run" / "speclsp", isolated / "elsewhere"
+    path.write_text("a file in the way")
+    with pytest.raises(SpeclspError, match="cannot be made: a file or a broken link is in its place"):
+        config.runtime_dir()
+    path.unlink()
+    elsewhere.mkdir(mode=0o755)
+    path.symlink_to(elsewhere)
+    with pytest.raises(SpeclspError, match=r"is a symbolic link.*Set XDG_RUNTIME_DIR"):
+        config.runtime_dir()
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
 
 
 # ── a query creates nothing ──────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +186,7 @@ def test_the_search_for_an_engine_creates_nothing(isolated: Path):
     assert not endpoint.is_locked()
 
 
-# ── root with another user's environment ─────────────────────────────────────────────────────────────────────
+# ── another user's environment ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -169,7 +201,7 @@ def foreign(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def owned(path: Path, **how: bool) -> os.stat_result:
         status = list(real(path, **how))
-        status[stat.ST_UID] = 0 if path.is_relative_to(home) else owner
+        status[stat.ST_UID] = owner if not path.is_relative_to(home) or path.name == "mounted" else 0
         return os.stat_result(status)
 
     monkeypatch.setattr(Path, "stat", owned)
@@ -177,22 +209,29 @@ def foreign(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: pwd.struct_passwd(("root", "", 0, 0, "", str(home), "")))
     monkeypatch.setenv("HOME", str(isolated))
     monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    for name in ("cfg", "cac", "sta"):
+        (isolated / name / "speclsp").mkdir()
     return home
 
 
 @of_linux
-def test_what_is_written_unasked_goes_to_roots_own_home(foreign: Path, isolated: Path):
+def test_root_with_another_users_variables_uses_directories_of_its_own(foreign: Path):
     assert config.runtime_path() == foreign / ".local/state/speclsp/run"
     assert config.log_dir() == foreign / ".local/state/speclsp/log"
-    assert config.stats_path() == foreign / ".local/state/speclsp/stats.db"
-    assert config.index_dir() == foreign / ".cache/speclsp/index"
-    assert "belongs to another user" in config.unused_runtime_dir()
+    assert config.cache_dir() == foreign / ".cache/speclsp"
+    assert config.config_path() == foreign / ".config/speclsp/config.toml"
 
 
 @of_linux
-def test_on_macos_root_writes_below_its_own_library_though_sudo_keeps_home(
-    foreign: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_directory_that_is_mounted_into_roots_own_home_is_used(foreign: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(directories, "APP", "mounted")
+    (foreign / ".cache" / "mounted").mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(foreign / ".cache"))
+    assert config.cache_dir() == foreign / ".cache" / "mounted"
+
+
+@of_linux
+def test_on_macos_root_uses_its_own_library_though_sudo_keeps_home(foreign: Path, monkeypatch: pytest.MonkeyPatch):
     for name in PLACES:
         monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -200,55 +239,24 @@ def test_on_macos_root_writes_below_its_own_library_though_sudo_keeps_home(
         path = getattr(MacOS(directories.APP, appauthor=False), f"user_{kind}_path")
         monkeypatch.setattr(platformdirs, f"user_{kind}_path", lambda *_, path=path, **__: path)
     assert config.log_dir() == foreign / "Library/Logs/speclsp"
-    assert config.stats_path() == foreign / "Library/Application Support/speclsp/stats.db"
     assert config.runtime_path() == foreign / "Library/Application Support/speclsp/run"
-    assert config.index_dir() == foreign / "Library/Caches/speclsp/index"
-
-
-@of_linux
-def test_settings_and_models_of_the_user_are_read_where_they_are(foreign: Path, isolated: Path):
-    assert config.config_path() == foreign / ".config/speclsp/config.toml", "the user has none"
-    assert config.cache_dir() == foreign / ".cache/speclsp"
-    assert config.foreign_problem("config") == config.foreign_problem("cache") == ""
-    for name in ("cfg", "cac"):
-        (isolated / name / "speclsp").mkdir()
-    assert config.config_path() == isolated / "cfg/speclsp/config.toml"
-    assert config.cache_dir() == isolated / "cac/speclsp"
-
-
-@of_linux
-def test_root_writes_neither_settings_nor_keys_nor_models_of_another_user(foreign: Path, isolated: Path):
-    weights = cards.load("qwen2.5-coder-0.5b-instruct").target
-    (isolated / "cfg" / "speclsp").mkdir()
-    (isolated / "cac" / "speclsp" / "models" / weights.name).mkdir(parents=True)
-    before = sorted(isolated.rglob("*"))
-    for write in (
-        lambda: toml_edit.change(config.config_path(), {"model": "echo"}),
-        lambda: api_keys.store("http://127.0.0.1:1", "key"),
-        lambda: store.ensure(weights),
-        lambda: installation.remove(weights),
-    ):
-        with pytest.raises(SpeclspError, match=r"belongs to another user \(uid \d+\).*run this command as that user"):
-            write()
-    assert sorted(isolated.rglob("*")) == before
+    assert config.cache_dir() == foreign / "Library/Caches/speclsp"
 
 
 @of_linux
 def test_a_directory_that_nobody_may_enter_counts_as_no_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     """As root's XDG_CACHE_HOME after `su`: it exists, and this user may not even see that."""
-    monkeypatch.setenv("HOME", str(isolated / "home"))
     closed, real, access = isolated / "closed", Path.stat, os.access
-    (closed / "cache").mkdir(parents=True)
 
     def guarded(path: Path, **how: bool) -> os.stat_result:
         if path != closed and path.is_relative_to(closed):
             raise PermissionError(13, "Permission denied", str(path))
         return real(path, **how)
 
+    (closed / "cache").mkdir(parents=True)
     monkeypatch.setattr(Path, "stat", guarded)
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_relative_to(closed) and access(path, mode))
-    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(closed / "cache"))
+    monkeypatch.setenv("HOME", str(isolated / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(closed / "cache"))
     assert config.cache_dir() == isolated / "home/.cache/speclsp"
-    assert config.config_path() == isolated / "home/.config/speclsp/config.toml"
-    assert config.state_dir() == isolated / "home/.local/state/speclsp"
