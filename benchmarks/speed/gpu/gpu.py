@@ -116,8 +116,7 @@ def summary(data: Figures) -> Iterator[str]:
     figures = {name: entry.get("figures", {}) for name, entry in data.get("parts", {}).items()}
     for name, model in figures.get("passes", {}).items():
         rows = " ".join(f"{count}: {in_words(row)}" for count, row in model.get("rows", {}).items())
-        layers = model.get("layers", {}).get("chosen", "")
-        yield f"{name:24} ms by rows: {rows}  {layers}"
+        yield f"{name:24} ms by rows: {rows}"
     for name, pair in figures.get("rounds", {}).items():
         if "completion" in pair:
             done, fixed = pair["completion"], pair.get("fixed_cost", {}).get("fixed_ms", "not measured")

@@ -17,7 +17,6 @@ from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import MAX_GIB, Bench
 from speclsp.engine.loading import nf4_linear
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
-from speclsp.engine.model.cuda.packed_weights import pack_int8
 from speclsp.engine.model.decoder import Layer, Norm
 from speclsp.engine.model.model_shape import ModelShape
 
@@ -46,10 +45,10 @@ class Model:
         qkv_out = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         return self.layers * (qkv_out + 3 * self.hidden * self.inner)
 
-    def pass_bytes(self, number_format: str, length: int, head_bytes: float = 2.0) -> float:
+    def pass_bytes(self, number_format: str, length: int) -> float:
         """Bytes that one pass must read: weights, and the KV of `length` tokens."""
         weights = self.layer_parameters * BYTES[number_format]
-        return weights + self.hidden * self.vocab * head_bytes + self.kv_bytes * length
+        return weights + self.hidden * self.vocab * 2 + self.kv_bytes * length
 
     @property
     def kv_bytes(self) -> float:
@@ -126,17 +125,8 @@ def measurable_models(bench: Bench, record: Record, need_s: float) -> Iterator[t
 def decoder(bench: Bench, model: Model, number_format: str, *, draft: bool = False) -> CudaDecoder:
     """A decoder of random weights."""
     weights = build(bench, model, number_format, seed=2 if draft else 1)
-    kernels = number_format == "nf4" and nf4_linear.has_kernels(bench.device)
-    if kernels and draft:
-        weights["head"] = weights["embedding"] = pack_int8(weights["embedding"])
-    by_library = number_format == "nf4" and not kernels
-    widths = DRAFT_WIDTHS if draft else NF4_TARGET_WIDTHS if by_library else TARGET_WIDTHS
+    widths = DRAFT_WIDTHS if draft else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
     return CudaDecoder(**weights, widths=widths)
-
-
-def draft_head_bytes(bench: Bench, number_format: str) -> float:
-    """Bytes of a weight in a draft's head: 8 bits beside nf4, where our kernels read them."""
-    return 1.0 if number_format == "nf4" and nf4_linear.has_kernels(bench.device) else 2.0
 
 
 def prompt(vocab: int, length: int, seed: int = 1) -> list[int]:

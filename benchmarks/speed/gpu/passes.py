@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import BYTES, Model, build_s, context_of, decoder, missing, models_of, prompt
+from benchmarks.speed.gpu.models import BYTES, Model, build_s, context_of, decoder, missing, models_of
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, NotCaptured, captured_ms
-from speclsp.engine.decoding.fused_round import choose_layers, way_name
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
+from speclsp.engine.model.cuda.ops import choose
 
 ROWS = (1, 2, 4, 8, 16)
 
@@ -41,8 +41,6 @@ def model_passes(bench: Bench, record: Record, model: Model, number_format: str)
     name, before_mib = f"{model.name} {number_format}", timing.allocated_mib(bench.device)
     made = decoder(bench, model, number_format)
     record.put(name, "weights_and_cache_mib", value=round(timing.allocated_mib(bench.device) - before_mib, 1))
-    ways = choose_layers(made, prompt(made.shape.vocab, 64), bench.repeats)
-    record.put(name, "layers", value={"chosen": way_name(made.fused), "wall_ms_of_a_pass": ways})
     for rows in (rows for rows in ROWS if rows <= made.widths[-1]):
         if record.has_time(f"{name}, {rows} rows"):
             try:
@@ -65,6 +63,6 @@ def pass_ms(bench: Bench, made: CudaDecoder, name: str, rows: int, length: int) 
     out = torch.zeros(rows, dtype=torch.int64, device=bench.device)
 
     def work() -> None:
-        out.copy_(made.ops.choose(made.logits_of(ids, start, slot), None, None, start, start)[0])
+        out.copy_(choose(made.logits_of(ids, start, slot), None, None, start, start)[0])
 
     return captured_ms(made.graphs, name, work, bench.device, bench.repeats)

@@ -20,7 +20,6 @@ from benchmarks.speed.gpu.models import (
     Model,
     context_of,
     decoder,
-    draft_head_bytes,
     measurable_models,
     missing,
     prompt,
@@ -29,7 +28,7 @@ from benchmarks.speed.gpu.passes import pass_ms
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, device_ms, fixed_cost, wall_ms
 from speclsp.engine.decoding.accept import Sampling
-from speclsp.engine.decoding.fused_round import FusedRound, choose_layers
+from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.decoding.policy import tau
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 
@@ -55,8 +54,6 @@ def one_target(bench: Bench, record: Record, name: str, draft_model: Model, targ
             record.skip(key, why)
         elif record.has_time(key, 5.0 if bench.on_gpu() else 0.0):
             draft = decoder(bench, draft_model, number_format, draft=True)
-            for made in (target, draft):
-                choose_layers(made, prompt(made.shape.vocab, 64), bench.repeats)
             pair_rounds(bench, record, key, (draft_model, number_format, target_model), FusedRound(target, draft))
             target.graphs.forget()  # those of this draft, and their memory
             timing.release(bench.device)
@@ -83,7 +80,7 @@ def pair_rounds(bench: Bench, record: Record, key: str, models: tuple[Model, str
     target.rewind(length - 1)
     record.put(key, "plain_ms", value=round(plain_ms(bench, target, context), 4))
     verify_ms = pass_ms(bench, target, f"{key}, verify", width, length)
-    draft_bytes = draft_model.pass_bytes(number_format, length, draft_head_bytes(bench, number_format))
+    draft_bytes = draft_model.pass_bytes(number_format, length)
     draft_step_ms = pass_ms(bench, fused.draft, f"{key}, draft step", 1, length)
     record.put(key, "verify", value=bench.limit.row(verify_ms, target_model.pass_bytes("bf16", length)))
     record.put(key, "draft_step", value=bench.limit.row(draft_step_ms, draft_bytes))

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from speclsp.engine.decoding import fused_round
+from speclsp.engine.model.cuda.decoder_warm_up import elapsed_ms
 from speclsp.engine.model.cuda.graphs import CudaGraphs
 
 Work = Callable[[], Any]
@@ -92,7 +92,7 @@ def idle(device: str) -> None:
 
 def wall_ms(device: str, work: Work, repeats: int) -> float:
     """The median time from call to the device being idle."""
-    return fused_round.elapsed_ms(device, work, repeats)
+    return elapsed_ms(device, work, repeats)
 
 
 def device_ms(device: str, work: Work, repeats: int) -> float:

@@ -93,15 +93,13 @@ class Sampler:
             return [self.choice(row, position + at) for at, row in enumerate(on_host(logits))]
         import torch
 
-        from speclsp.engine.model.cuda.device_ops import ops_for
-        from speclsp.engine.model.cuda.graphs import on
+        from speclsp.engine.model.cuda import ops
 
         # as in a pass that chooses on its device: one implementation draws all tokens of a text
         device = str(logits.device)
         seed = torch.tensor([self.sampling.seed & MAX_SEED], device=device)
         positions = position + torch.arange(len(logits), device=device)
-        with on(device):
-            choice, logprob = ops_for(device).choose(logits, None, self.sampling.draw, seed, positions)
+        choice, logprob = ops.choose(logits, None, self.sampling.draw, seed, positions)
         chosen: list[int] = choice.where(logprob.isfinite(), -1).tolist()  # the one wait on the device
         return chosen
 

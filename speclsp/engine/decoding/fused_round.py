@@ -16,14 +16,10 @@ ModelDrafter's own steps serve constrained rounds and rejection sampling.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from statistics import median
-from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,11 +27,10 @@ from torch import Tensor
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.drafters import Guess, ModelDrafter, Pick
 from speclsp.engine.decoding.policy import Costs
-from speclsp.engine.model.cuda import device_ops
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
-from speclsp.engine.model.cuda.graphs import OWNERS, Work, on
-from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
-from speclsp.engine.model.cuda.ops import TORCH
+from speclsp.engine.model.cuda.decoder_warm_up import elapsed_ms, try_kernels, warm_context, warm_prefill, warm_step
+from speclsp.engine.model.cuda.graphs import OWNERS, on
+from speclsp.engine.model.cuda.ops import choose, verify
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.draws import MAX_SEED, Draw
 from speclsp.engine.model.kv_archive import common_prefix
@@ -43,10 +38,7 @@ from speclsp.engine.model.kv_cache import MAX_GAMMA, CacheSlot, Cancelled
 from speclsp.engine.model.model_shape import ROWS
 from speclsp.errors import InvalidLogits
 
-MAX_DIFFERENCE = 0.05  # of logits in bfloat16 by two orders of summation, as a share of their norm
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured during warm-up, most useful first
-
-log = logging.getLogger("speclsp.engine.cuda")
 
 
 class FusedRound:
@@ -147,7 +139,7 @@ class FusedRound:
 
     def round_on_device(self, gamma: int, mode: Draw | None) -> None:
         """A whole round, from and to fixed memory on the device."""
-        bias, choose = self.target.bias if self.target.banned else None, self.target.ops.choose
+        bias = self.target.bias if self.target.banned else None
 
         def drafted(tokens: Tensor, start: Tensor, position: Tensor) -> Tensor:
             """The draft's token for `position`, [1], after feeding it `tokens` at `start`."""
@@ -162,7 +154,7 @@ class FusedRound:
         tokens = torch.cat([self.tail, self.guesses[: self.rows - 1].clamp_min(0)])
         logits = self.target.logits_of(tokens, self.n - 2, self.target_slot)[1:]
         positions = self.n + torch.arange(self.rows, device=tokens.device)
-        self.target.ops.verify(logits, bias, mode, self.seed, positions, self.guesses, self.n, self.tail, self.outcome)
+        verify(logits, bias, mode, self.seed, positions, self.guesses, self.n, self.tail, self.outcome)
 
 
 class FusedDrafter(ModelDrafter):
@@ -208,7 +200,7 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     fused = None if draft is None else FusedRound(target, draft)
     context = warm_context(target)
     for decoder in (target, *([draft] if draft else [])):
-        choose_layers(decoder, context, repeats)
+        try_kernels(decoder)
     costs = Costs(verify_ms={}, prefill_ms=warm_prefill(target, context, repeats))
     width = target.widths[-1]
     step_ms = warm_step(target, width, len(context), repeats)
@@ -222,100 +214,6 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
     for decoder in (target, *([draft] if draft else [])):
         decoder.forget()
     return costs, fused
-
-
-def choose_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> dict[str, float | str]:
-    """Compute narrow passes by the fastest way that this device has: fused kernels, or one operation after another.
-
-    Fused kernels that fail, or whose logits are not those of the operations, are left out. If the operations fail
-    themselves, torch's replace them. A decoder chooses at its first call only, so its passes are computed alike from
-    then on. Returns the milliseconds of a pass by each way, or the reason against.
-    """
-    results: dict[str, float | str] = {}
-    ways, decoder.fused_ways = decoder.fused_ways, []
-    if not ways:
-        return results
-    fastest: Any = None
-    best_ms, expected = math.inf, torch.full((), math.nan)  # without a reference, nothing is within it
-    try:
-        for way in ways:
-            decoder.graphs.forget()
-            decoder.fused = way
-            try:
-                logits, ms = try_layers(decoder, context, repeats)
-            except (torch.OutOfMemoryError, torch.AcceleratorError):
-                raise
-            except Exception as error:  # the compiler has several kinds of its own
-                results[way_name(way)] = f"{type(error).__name__}: {str(error)[:200]}"
-                if way is None:
-                    device_ops.refuse_kernels(decoder.device)
-                    decoder.use(TORCH)
-                    break
-                continue
-            if way is None:
-                expected = logits
-            elif not (logits - expected).norm() < MAX_DIFFERENCE * expected.norm():
-                results[way_name(way)] = "its logits differ from those of the operations"
-                continue
-            results[way_name(way)] = round(ms, 4)
-            if ms < best_ms:
-                fastest, best_ms = way, ms
-    finally:
-        decoder.fused = fastest
-        decoder.graphs.forget()
-    if refused := {name: why for name, why in results.items() if isinstance(why, str)}:
-        log.warning("Triton kernels are not used: %s", refused)
-    return results
-
-
-def try_layers(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> tuple[Tensor, float]:
-    """Logits [width, vocab] in float32 of a pass after `context`, and its milliseconds."""
-    width = decoder.widths[-1]
-    decoder.rewind(0)
-    decoder.extend(context)
-    logits = decoder.forward([1] * width).float()
-    return logits, warm_step(decoder, width, len(context), repeats)
-
-
-def warm_context(decoder: CudaDecoder) -> list[int]:
-    """Tokens for a prefill pass as wide as the decoder's context allows."""
-    most = min(PREFILL_WIDTHS[-1], decoder.context_tokens - 2 * decoder.widths[-1] - 2)
-    return [1 + i % 100 for i in range(most)]
-
-
-def way_name(way: Any) -> str:
-    """The name of a way to compute layers, for the log and the benchmark."""
-    if way is None:
-        return "operations"
-    return "fused kernels, dependent launch" if getattr(way, "pdl", False) else "fused kernels"
-
-
-def warm_prefill(decoder: CudaDecoder, context: Sequence[int], repeats: int) -> float:
-    """Capture prefill and cut it into groups of layers; milliseconds per token."""
-
-    def widest() -> None:
-        decoder.rewind(0)
-        decoder.extend(context)
-
-    widest()
-    decoder.split_layers(elapsed_ms(decoder.device, widest, repeats))
-    for t in (*(min(width, len(context)) for width in PREFILL_WIDTHS), *decoder.widths):
-        decoder.rewind(0)
-        decoder.extend(context[:t])
-    decoder.graphs.capture_pending()
-    return elapsed_ms(decoder.device, widest, repeats) / len(context)
-
-
-def warm_step(decoder: CudaDecoder, rows: int, length: int, repeats: int) -> float:
-    """Capture and time a pass over `rows` tokens, from call to the tokens it chooses."""
-
-    def step() -> None:
-        decoder.rewind(length)
-        decoder.choose([1] * rows, rows, None, ())
-
-    step()
-    decoder.graphs.capture_pending()
-    return elapsed_ms(decoder.device, step, repeats)
 
 
 def warm_rounds(fused: FusedRound, context: Sequence[int], repeats: int) -> float:
@@ -333,15 +231,3 @@ def warm_rounds(fused: FusedRound, context: Sequence[int], repeats: int) -> floa
         round_ms[gamma] = elapsed_ms(fused.target.device, partial(once, gamma), repeats)
     low, high = min(round_ms), max(round_ms)
     return max((round_ms[high] - round_ms[low]) / (high - low), 1e-3)
-
-
-def elapsed_ms(device: str, work: Work, repeats: int) -> float:
-    """The median time of `work`, including the device's part."""
-    times = []
-    for _ in range(repeats):
-        began_s = perf_counter()
-        work()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        times.append((perf_counter() - began_s) * 1e3)
-    return median(times)

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.loading.model_config import ModelConfig
-from speclsp.engine.loading.nf4_linear import has_kernels, linear_maker
+from speclsp.engine.loading.nf4_linear import linear_maker
 from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
-from speclsp.engine.model.cuda import device_ops
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
-from speclsp.engine.model.cuda.packed_weights import BLOCK, PackedLinear, pack_int8
 from speclsp.engine.model.decoder import Decoder, Layer, Linear, Norm
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.model.model_shape import ModelShape
@@ -27,7 +25,7 @@ class DecoderWeights(NamedTuple):
 
     shape: ModelShape
     layers: list[Layer]
-    embedding: Any  # a tensor; a PackedLinear in a draft of 4 bits
+    embedding: Tensor
     norm: Norm
     head: Linear
 
@@ -53,8 +51,7 @@ def read(
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
     weights = read_weights(get, config, shape, number_format, device, rows, dtype, progress)
     if device != "cpu":
-        by_library = number_format == "nf4" and not isinstance(weights.layers[0].up, PackedLinear)
-        widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if by_library else TARGET_WIDTHS
+        widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
         return CudaDecoder(
             *weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots
         )
@@ -75,8 +72,7 @@ def read_weights(
 ) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""
     family = config.family
-    fused = fits_kernels(get, config, shape)
-    make = linear_maker(number_format, device, rows, fused)
+    make = linear_maker(number_format, device, rows)
 
     def optional(name: str) -> Tensor | None:
         array = get(name, optional=True)
@@ -112,24 +108,11 @@ def read_weights(
     layers = [layer(number) for number in range(config.num_hidden_layers)]
     embedding = tensor(get("model.embed_tokens.weight")).to(device)
     head_weight = optional("lm_head.weight")
-    packs = fused and has_kernels(device)
-    if number_format == "nf4" and rows == 1 and packs:  # a draft's head is more than half of its bytes
-        own = embedding if head_weight is None else head_weight.to(device)
-        packed = pack_int8(own[: shape.vocab])
-        rows_of = packed if head_weight is None else pack_int8(embedding)
-        return DecoderWeights(shape, layers, rows_of, norm("model.norm"), packed)
     head_weight = embedding if head_weight is None else head_weight
     # 4 bits cost a head more quality than time: the logits are the last thing to round
     head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
     head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
     return DecoderWeights(shape, layers, embedding, norm("model.norm"), head)
-
-
-def fits_kernels(get: Callable[..., Any], config: ModelConfig, shape: ModelShape) -> bool:
-    """True if our kernels compute the model's layers from packed weights."""
-    inputs = (shape.hidden, shape.heads * shape.head_dim, config.intermediate_size)  # of the linears
-    own_norms = get("model.layers.0.self_attn.q_norm.weight", optional=True) is not None
-    return device_ops.computes_layers(shape, own_norms) and not any(width % BLOCK for width in inputs)
 
 
 def tensor(array: Array) -> Tensor:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -18,8 +16,7 @@ from speclsp.engine.api import MIN_TEMPERATURE
 from speclsp.engine.decoding.accept import Sampler, Sampling, agree, distribution, likeliest, reject
 from speclsp.engine.model import draws
 from speclsp.engine.model.bfloat16 import Floats
-from speclsp.engine.model.cuda import device_ops, graphs, ops
-from speclsp.engine.model.cuda.ops import TORCH
+from speclsp.engine.model.cuda import ops
 from speclsp.engine.model.draws import MAX_SEED, Doubles, Draw, noise
 from speclsp.errors import InvalidLogits
 
@@ -335,20 +332,3 @@ def test_the_likeliest_tokens_are_ordered_by_logit_and_then_by_id(row: list[int]
     logits = np.array([-np.inf if at in excluded else value for at, value in enumerate(row)], np.float32)
     ordered = sorted((token for token in range(len(row)) if token not in excluded), key=lambda token: -row[token])
     assert likeliest(logits, count) == ordered[:count]
-
-
-def test_the_kernels_run_while_the_device_of_the_logits_is_current(monkeypatch: pytest.MonkeyPatch):
-    """Triton launches on the current device, whatever its arguments' device is."""
-    events: list[str] = []
-
-    @contextmanager
-    def recorded(device: str) -> Iterator[None]:
-        events.append(device)
-        yield
-        events.append("left")
-
-    ops = TORCH._replace(choose=lambda *arguments: events.append("chose") or TORCH.choose(*arguments))
-    monkeypatch.setattr(graphs, "on", recorded)
-    monkeypatch.setattr(device_ops, "ops_for", lambda device: ops)
-    assert Sampler(Sampling()).choices(torch.eye(3), 0) == [0, 1, 2]
-    assert events == ["cpu", "chose", "left"]

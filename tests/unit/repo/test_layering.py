@@ -113,9 +113,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.model_files"},
     "huggingface_hub": {"weights.hub"},
-    "triton": {
-        f"engine.model.cuda.{part}" for part in ("kernels", "tail_kernels", "layer_kernels", "attention_kernels")
-    },
+    "triton": {"engine.model.cuda.kernels"},
     "shtab": {"cli.arguments.shell_completion"},
     "tomlkit": {"config.toml_edit"},
     "pathspec": {"lsp.visibility.ignore_files"},

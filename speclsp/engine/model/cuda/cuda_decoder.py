@@ -2,7 +2,6 @@
 
     header  start │ slot │ token token token …        one small copy to the device holds every input of a pass
     pass    embed ─► [ add_norm ─ qkv ─ rope_write ─ attend ─ out ─ add_norm ─ up ─ silu_mul ─ down ] x layers ─► logits
-            the narrow passes of usual models: the same in five kernels a layer (fused_layers.py)
 
 Positions, masks, RoPE rows and cache positions all follow from `start`, on the device. So a graph serves every length,
 and rewinding is writing a smaller number. Entries that a pass writes beyond its own tokens (padding, rejected guesses)
@@ -22,17 +21,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine.model.cuda.device_ops import ops_for
 from speclsp.engine.model.cuda.graphs import OWNERS, graphs_for, on
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS, capacity_for
-from speclsp.engine.model.cuda.ops import TORCH, Ops
-from speclsp.engine.model.cuda.packed_weights import PackedLinear
+from speclsp.engine.model.cuda.ops import TORCH, Ops, choose
 from speclsp.engine.model.cuda.uplink import Uplink, event_now
 from speclsp.engine.model.decoder import Layer, Linear, Norm, activate
 from speclsp.engine.model.draws import Draw
@@ -60,7 +58,7 @@ class CudaDecoder(CachedModel):
         self,
         shape: ModelShape,
         layers: Sequence[Layer],
-        embedding: Tensor | PackedLinear,
+        embedding: Tensor,
         norm: Norm,
         head: Linear,
         *,
@@ -100,22 +98,7 @@ class CudaDecoder(CachedModel):
         self.bias = torch.zeros(shape.vocab, device=device)  # -inf where banned
         self.x = torch.empty((PREFILL_WIDTHS[-1], shape.hidden), dtype=dtype, device=device)  # between groups
         self.last_group: Any = None  # an event: the end of the newest group of layers
-        self.use(ops or ops_for(device))
-
-    def use(self, ops: Ops) -> None:
-        """Compute by these operations; with kernels, by those for whole layers too, if they compute this model.
-
-        `fused_ways`: the ways that `fused_round.choose_layers` tries, once; None is the operations alone.
-        """
-        self.ops = ops
-        ways = self._alternatives() if ops is not TORCH else []
-        self.fused = next(iter(ways), None)
-        self.fused_ways = [None, *ways] if ops is not TORCH else []
-
-    def _alternatives(self) -> Sequence[Any]:
-        from speclsp.engine.model.cuda import fused_layers
-
-        return fused_layers.alternatives(self)
+        self.ops = ops or ops_for(device)
 
     # ── interface for kv_cache.py, generate.py and drafters.py ───────────────────────────────────────────────
 
@@ -217,7 +200,7 @@ class CudaDecoder(CachedModel):
     def _choose(self, width: int, mode: Draw | None) -> None:
         logits = self.logits_of(self.tokens[:width], self.start, self.current)
         positions = self.start + torch.arange(1, width + 1, device=self.device)
-        choice, logprob = self.ops.choose(logits, self.bias if self.banned else None, mode, self.seed, positions)
+        choice, logprob = choose(logits, self.bias if self.banned else None, mode, self.seed, positions)
         self.chosen[0, :width] = choice
         self.chosen[1, :width] = logprob.view(torch.int32)
 
@@ -229,23 +212,15 @@ class CudaDecoder(CachedModel):
 
     def logits_of(self, tokens: Tensor, start: Tensor, slot: Tensor, last_only: bool = False) -> Tensor:
         """A pass over `tokens` [M] at `start` of `slot`, all on the device: [M, vocab] or the last row's."""
-        if self.fused is not None and len(tokens) <= TARGET_WIDTHS[-1]:
-            return self._scaled_logits(self.fused.logits(tokens, start, slot, last_only))
         x, delta = self.run_layers(self.embed(tokens), 0, len(self.layers), start, slot)
         if last_only:
             x, delta = x[-1:], delta[-1:]
-        return self._scaled_logits(self.head(self._add_norm(x, delta, self.norm)[1]))
-
-    def _scaled_logits(self, logits: Tensor) -> Tensor:
-        logits = logits[:, : self.shape.vocab]
+        logits = self.head(self._add_norm(x, delta, self.norm)[1])[:, : self.shape.vocab]
         return logits if self.shape.logits_scale == 1.0 else logits.float() * self.shape.logits_scale
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The input of the first layer, [M, hidden]."""
-        if isinstance(self.embedding, PackedLinear):
-            x = self.embedding.rows(tokens, self.dtype)
-        else:
-            x = self.embedding[tokens].to(self.dtype)
+        x = self.embedding[tokens].to(self.dtype)
         return x if self.shape.embed_scale == 1.0 else x * self.shape.embed_scale
 
     def run_layers(self, x: Tensor, first: int, last: int, start: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
@@ -284,3 +259,12 @@ class CudaDecoder(CachedModel):
 
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self.shape.residual_scale == 1.0 else x * self.shape.residual_scale
+
+
+def ops_for(device: str) -> Ops:
+    """The device's operations. Triton is imported only here, when it is used."""
+    if not device.startswith("cuda") or find_spec("triton") is None:
+        return TORCH
+    from speclsp.engine.model.cuda import kernels
+
+    return kernels.TRITON

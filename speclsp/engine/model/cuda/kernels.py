@@ -1,6 +1,4 @@
-"""The operations of ops.py, each as one Triton kernel (attention: two); tail_kernels.py has choose and verify.
-
-They serve the wide passes of prefill, and the models that layer_kernels.py does not compute.
+"""Operations of ops.py, each as one Triton kernel (attention: two).
 
     add_norm     one program per row
     rope_write   one program per row and head
@@ -11,7 +9,7 @@ No row's result depends on the other rows: a program never sums over rows. The k
 added up in a fixed order, for any length. The G·M query rows that share a KV head are one tile, so keys and
 values are read once and never repeated. `start` and `slot` are read on the device.
 
-Imported on a GPU only (device_ops.py), or under Triton's interpreter by the tests. Loops have constant bounds: the
+Imported on a GPU only (cuda_decoder.py), or under Triton's interpreter by the tests. Loops have constant bounds: the
 compiler pipelines those, and the interpreter runs no others.
 """
 
@@ -26,7 +24,6 @@ import triton.language as tl
 from torch import Tensor
 
 from speclsp.engine.model.cuda.ops import Ops
-from speclsp.engine.model.cuda.tail_kernels import choose, power_of_two, verify
 
 PART = 128  # the fewest keys for one program of the split attention
 MAX_PARTS = 64  # longer contexts have longer parts, each a power of two
@@ -231,7 +228,7 @@ def triton_silu_mul(gate_up: Tensor) -> Tensor:
     return out
 
 
-TRITON = Ops(triton_add_norm, triton_rope_write, triton_attend, triton_silu_mul, choose, verify)
+TRITON = Ops(triton_add_norm, triton_rope_write, triton_attend, triton_silu_mul)
 
 
 def tiles(lines: int, line_bytes: int) -> tuple[int, int]:
@@ -244,3 +241,8 @@ def tiles(lines: int, line_bytes: int) -> tuple[int, int]:
 def precision(x: Tensor) -> str:
     """tl.dot's precision: float32 is multiplied as float32, not as tf32; other types have only one mode."""
     return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below `number`."""
+    return 1 << max(number - 1, 0).bit_length()

@@ -1,4 +1,4 @@
-"""Operations between a decoder's matrix products on a GPU, in plain torch: the specification of the Triton kernels.
+"""Operations between a decoder's matrix products on a GPU, in plain torch.
 
     add_norm     x + δ, then RMSNorm
     rope_write   rotate q and k, write k and v to the cache at the current length
@@ -7,7 +7,7 @@
     choose       the next token of each row of logits, greedy or drawn, and its log probability
     verify       choose, then the number of accepted guesses, the new length and the last two tokens
 
-They run where Triton is missing, and the tests compare the kernels with them. No row's result depends on the other
+The first four specify the Triton kernels of kernels.py, and run where Triton is missing. No row depends on the other
 rows. Lengths and slots are read on the device (`start`, `slot`: int64 [1]), so a captured graph serves every length.
 
 Shapes: M rows (tokens), H query heads, J KV heads, G = H/J, D the head's width, L a slot's capacity. A layer's `keys`
@@ -28,14 +28,12 @@ from speclsp.engine.model.draws import LEAST_SHARE, LOWBIAS32, Draw, mix, random
 
 
 class Ops(NamedTuple):
-    """One implementation of all operations."""
+    """One implementation of the operations that have kernels."""
 
     add_norm: Callable[[Tensor, Tensor | None, Tensor, float], tuple[Tensor, Tensor]]
     rope_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
     attend: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float], Tensor]
     silu_mul: Callable[[Tensor], Tensor]
-    choose: Callable[[Tensor, Tensor | None, Draw | None, Tensor, Tensor], tuple[Tensor, Tensor]]
-    verify: Callable[[Tensor, Tensor | None, Draw | None, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -171,4 +169,4 @@ def verify(
     n += accepted + 1
 
 
-TORCH = Ops(add_norm, rope_write, attend, silu_mul, choose, verify)
+TORCH = Ops(add_norm, rope_write, attend, silu_mul)

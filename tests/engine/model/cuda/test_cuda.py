@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,16 +28,15 @@ from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter
-from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, choose_layers, warm_up
+from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, warm_up
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
-from speclsp.engine.loading import checkpoint, loading, nf4_linear, torch_checkpoint
-from speclsp.engine.model.cuda import device_ops
+from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
+from speclsp.engine.model.cuda.decoder_warm_up import try_kernels
 from speclsp.engine.model.cuda.graphs import CAPTURE_AT, MAX_COUNTED, MAX_GRAPHS, CudaGraphs
 from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
 from speclsp.engine.model.cuda.ops import TORCH
-from speclsp.engine.model.cuda.packed_weights import PackedLinear
 from speclsp.engine.model.cuda.uplink import Uplink
 from speclsp.engine.model.kv_cache import MAX_GAMMA, Cancelled
 from speclsp.weights import cards
@@ -498,124 +497,27 @@ def test_the_warm_up_measures_every_cost_and_leaves_the_caches_empty():
     assert warm_up(fused.target, repeats=1)[1] is None
 
 
-def test_a_draft_of_4_bits_has_a_head_and_an_embedding_of_8(monkeypatch: pytest.MonkeyPatch):
-    """The rest of both drafts has the same weights."""
-    monkeypatch.setattr(torch_checkpoint, "has_kernels", lambda device: False)
-    exact = checkpoint.read_decoder(TINY / "draft", "nf4", DEVICE, 512, VOCAB, rows=1, dtype=torch.float32)
-    monkeypatch.setattr(torch_checkpoint, "has_kernels", lambda device: True)  # here torch multiplies
-    draft = checkpoint.read_decoder(TINY / "draft", "nf4", DEVICE, 512, VOCAB, rows=1, dtype=torch.float32)
-    assert isinstance(draft, CudaDecoder) and isinstance(exact, CudaDecoder)
-    assert isinstance(draft.head, PackedLinear) and draft.head.bits == 8
-    assert isinstance(draft.embedding, PackedLinear) and len(draft.embedding.weight) >= VOCAB
-    draft.catch_up(IDS[:100])
-    exact.catch_up(IDS[:100])
-    ours, wanted = draft.forward(IDS[100:104]).float(), exact.forward(IDS[100:104]).float()
-    assert torch.nn.functional.cosine_similarity(ours, wanted).min() > 0.995
-
-
-def test_weights_are_packed_only_for_layers_that_the_kernels_compute(monkeypatch: pytest.MonkeyPatch):
-    for module in (nf4_linear, torch_checkpoint):
-        monkeypatch.setattr(module, "has_kernels", lambda device: True)
-    for fused in (True, False):
-        monkeypatch.setattr(device_ops, "computes_layers", lambda shape, own_norms, fused=fused: fused)
-        draft = checkpoint.read_decoder(TINY / "draft", "nf4", DEVICE, 512, VOCAB, rows=1, dtype=torch.float32)
-        assert isinstance(draft, CudaDecoder)
-        linears = [draft.head, *(part for layer in draft.layers for part in (layer.qkv, layer.up, layer.down))]
-        assert {isinstance(linear, PackedLinear) for linear in linears} == {fused}
-
-
-def test_the_layer_kernels_compute_layers_of_the_llama_form_only():
-    shape = read("draft").shape
-    assert device_ops.computes_layers(shape, own_norms=False)
-    assert not device_ops.computes_layers(shape, own_norms=True)
-    for changes in (
-        {"layer_norm": True}, {"embed_scale": 2.0}, {"residual_scale": 0.2}, {"activation": "gelu"}, {"gated": False},
-        {"inv_freq": shape.inv_freq[:8]},
-    ):  # fmt: skip
-        assert not device_ops.computes_layers(replace(shape, **changes), own_norms=False), changes
-
-
-class FakeLayers:
-    """Fused kernels that take a time and differ by a factor, or fail."""
-
-    def __init__(self, decoder: CudaDecoder, ms: float, factor: float = 1.0, error: Exception | None = None) -> None:
-        self.decoder, self.ms, self.factor, self.error = decoder, ms, factor, error
-
-    def logits(self, tokens: torch.Tensor, start: torch.Tensor, slot: torch.Tensor, last_only: bool) -> torch.Tensor:
-        if self.error is not None:
-            raise self.error
-        time.sleep(self.ms / 1e3)
-        self.decoder.fused = None
-        logits = self.decoder.logits_of(tokens, start, slot, last_only)
-        self.decoder.fused = self
-        return logits * self.factor
-
-
 @pytest.mark.parametrize(
-    ("ways", "chosen"),
+    ("error", "raised"),
     [
-        ([(0.0, 1.0), (60.0, 1.0)], 0),
-        ([(60.0, 1.0), (0.0, 1.001)], 1),
-        ([(0.0, 1.5), (60.0, 1.0)], None),
-        ([(0.0, float("nan")), (0.0, RuntimeError("out of resource: shared memory"))], None),
-        ([(0.0, ValueError("no such instruction")), (0.0, 1.0)], 1),
+        (ValueError("ptxas: no such instruction"), None),
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
+        (torch.AcceleratorError("CUDA error"), torch.AcceleratorError),
     ],
 )
-def test_the_fastest_layers_with_the_right_logits_are_used(
-    ways: list[Any], chosen: int | None, monkeypatch: pytest.MonkeyPatch
+def test_torch_computes_where_the_kernels_fail_unless_the_device_is_full_or_failed(
+    error: Exception, raised: type[Exception] | None
 ):
-    decoder, operations = read("target"), CudaDecoder.run_layers
-
-    def slowly(self: CudaDecoder, *arguments: Any) -> Any:
-        time.sleep(0.03 if len(arguments[0]) == 16 and not waiting else 0.0)
-        return operations(self, *arguments)
-
-    waiting: list[int] = []
-    fakes = [
-        FakeLayers(decoder, ms, error=what) if isinstance(what, Exception) else FakeLayers(decoder, ms, what)
-        for ms, what in ways
-    ]
-    decoder.fused_ways = [None, *fakes]
-    through = FakeLayers.logits
-
-    def counted(self: FakeLayers, *arguments: Any) -> Any:
-        waiting.append(1)
-        try:
-            return through(self, *arguments)
-        finally:
-            waiting.pop()
-
-    monkeypatch.setattr(FakeLayers, "logits", counted)
-    monkeypatch.setattr(CudaDecoder, "run_layers", slowly)
-    assert len(choose_layers(decoder, IDS[:60], 1)) > 0
-    assert decoder.fused is (None if chosen is None else fakes[chosen])
-    assert choose_layers(decoder, IDS[:60], 1) == {}, "a restored draft is no reason to choose the target's again"
-    assert decoder.fused is (None if chosen is None else fakes[chosen])
-
-
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error")])
-def test_a_full_or_failed_device_is_no_reason_against_the_kernels(error: Exception):
-    decoder = read("target")
-    decoder.fused_ways = [None, FakeLayers(decoder, 0.0, error=error)]
-    with pytest.raises(type(error)):
-        choose_layers(decoder, IDS[:60], 1)
-    assert decoder.fused is None, "the operations, which were accepted before"
-
-
-def test_where_the_operations_fail_no_kernel_is_used_and_torch_computes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(device_ops, "failed", set())
     decoder = read("draft", rows=1)
 
     def fail(*arguments: Any) -> Any:
-        raise ValueError("ptxas: no such instruction")
+        raise error
 
-    decoder.ops = TORCH._replace(choose=fail)
-    decoder.fused_ways = [None, FakeLayers(decoder, 0.0)]
-    choose_layers(decoder, IDS[:60], 1)
-    assert decoder.ops is TORCH and decoder.fused is None
-    assert device_ops.failed == {DEVICE.partition(":")[0]}
-    device_ops.refuse_kernels("cuda:1")
-    assert device_ops.ops_for("cuda") is TORCH, "also for the sampler, which has no decoder"
+    decoder.ops = broken = TORCH._replace(attend=fail)
+    with pytest.raises(raised) if raised else nullcontext():
+        try_kernels(decoder)
+    assert decoder.ops is (broken if raised else TORCH)
+    assert decoder.ids == []
 
 
 @given(messages=st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=1, max_size=9))

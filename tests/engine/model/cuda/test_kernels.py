@@ -18,40 +18,34 @@ import torch
 from support.soak import in_soak
 
 from speclsp.engine.model.cuda import ops
-from speclsp.engine.model.draws import Draw
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from speclsp.engine.decoding.accept import Sampling
     from speclsp.engine.decoding.fused_round import FusedRound
     from speclsp.engine.loading import checkpoint
-    from speclsp.engine.model.cuda import kernels, tail_kernels
+    from speclsp.engine.model.cuda import kernels
     from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
     from speclsp.weights import cards
 else:
     HEADS = [(4, 7, 128, 16), (2, 7, 64, 1), (2, 6, 128, 256), (1, 8, 256, 16), (2, 4, 80, 2)]  # J, G, D, rows
-    INTS = ("start", "slot", "choice", "guess", "n", "tail", "outcome", "seed", "position")
-    FLOATS = ("cos", "sin", "part", "max", "bias", "score", "own", "logprob")
+    FLOATS = ("cos", "sin", "part", "max")
     # numpy multiplies in tl.dot's place; OpenBLAS's kernels for Haswell and Zen sum a tile's rows in several orders
     ONE_ORDER = {"OPENBLAS_CORETYPE": "Prescott"} if platform.machine() in ("x86_64", "AMD64") else {}
-    NO_MULTIPLES = ("eps", "scale", "rows", "parts", "vocab", "logits_row", "temperature")
+    NO_MULTIPLES = ("eps", "scale", "rows", "parts")
     SHARED_KIB = {80: 163, 89: 99, 90: 227}  # the limit of one program, by compute capability
 
-    def run_under_interpreter(file: Path, soak: bool) -> None:
-        """Run a test file in a process whose Triton interprets the kernels."""
+    def test_the_kernels_under_tritons_interpreter(soak: bool):
         options = ["-q", "-x", "-p", "no:cacheprovider", *(["--soak"] if soak else [])]
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, file.name],
+            [sys.executable, "-m", "pytest", *options, Path(__file__).name],
             env=os.environ | {"TRITON_INTERPRET": "1"} | ONE_ORDER,
-            cwd=file.parent,
+            cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
             timeout=280,
         )
         assert run.returncode == 0, run.stdout + run.stderr
-
-    def test_the_kernels_under_tritons_interpreter(soak: bool):
-        run_under_interpreter(Path(__file__), soak)
 
     @pytest.mark.parametrize("compute_capability", [89, *in_soak(80, 90)])
     def test_the_kernels_compile_for_ampere_ada_and_hopper(
@@ -62,17 +56,12 @@ else:
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource, compile
 
-        from speclsp.engine.model.cuda import kernels, tail_kernels
+        from speclsp.engine.model.cuda import kernels
 
         compiled = [
             (kernels.add_norm_kernel, {"ADD": True, "BLOCK": 4096}),
             (kernels.rope_write_kernel, {"H": 28, "J": 4, "D": 128, "ROTARY": 128, "BLOCK": 128}),
             (kernels.silu_mul_kernel, {"BLOCK": 1024}),
-            *(
-                (tail_kernels.best_part_kernel, {"BIAS": draws, "DRAW": draws, "BLOCK": tail_kernels.PART_TOKENS})
-                for draws in (False, True)
-            ),
-            *((tail_kernels.tail_kernel, {"VERIFY": on, "BLOCK_M": 16, "BLOCK_P": 128}) for on in (False, True)),
         ]
         for kv_heads, group, width, rows in HEADS if soak else HEADS[1:3]:
             block_d = kernels.power_of_two(width)
@@ -95,12 +84,10 @@ else:
     def type_of(argument: str, kernel: Any) -> str:
         """The type that the functions pass: bfloat16, except counts and sums."""
         if not argument.endswith("_ptr"):
-            return "fp32" if argument in ("eps", "scale", "temperature") else "i32"
+            return "fp32" if argument in ("eps", "scale") else "i32"
         name = argument.removesuffix("_ptr")
-        if name in INTS:
+        if name in ("start", "slot"):
             return "*i64"
-        if name == "token":
-            return "*i32"
         return "*fp32" if name in FLOATS or (name == "sum" and "add_norm" not in kernel.__name__) else "*bf16"
 
 
@@ -207,95 +194,6 @@ if INTERPRETED:
         gate_up = random(3, 2 * 1216, dtype=dtype)
         near(kernels.TRITON.silu_mul(gate_up), ops.TORCH.silu_mul(gate_up))
 
-    VOCAB = 2 * tail_kernels.PART_TOKENS + 900  # three parts, the last one not full
-    INF, NAN = float("inf"), float("nan")
-
-    def logits_like(kind: str, rows: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        """Rows of a padded head's output: random, with ties across parts, or with infinities."""
-        logits = random(rows, VOCAB + 28, dtype=dtype, seed=11) * 4
-        logits[:, VOCAB:] = 1e4  # the head's padding, which nothing may read
-        if kind == "tied":
-            logits[:, [7, 2047, 2048, VOCAB - 1]] = 60.0
-            logits[1::2, 7] = -INF
-        if kind == "infinite":
-            logits[:, 100:3000] = -INF
-            logits[1, :VOCAB] = -INF
-            logits[1, VOCAB - 1] = -3.0
-        return logits[:, :VOCAB]
-
-    def chosen(by: ops.Ops, logits: torch.Tensor, draw: Draw | None = None, **others: torch.Tensor):
-        seed, positions = torch.tensor([2**40 + 5]), torch.arange(50, 50 + len(logits))
-        return by.choose(logits, others.get("bias"), draw, seed, positions)
-
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-    @pytest.mark.parametrize("kind", ["random", "tied", "infinite"])
-    def test_choose_takes_the_lowest_of_the_best_as_torch_does(kind: str, dtype: torch.dtype):
-        logits = logits_like(kind, 5, dtype)
-        bias = torch.zeros(VOCAB)
-        bias[logits[2].argmax()] = -INF
-        for others in ({}, {"bias": bias}):
-            choice, logprob = chosen(kernels.TRITON, logits, **others)
-            wanted, wanted_logprob = chosen(ops.TORCH, logits, **others)
-            assert choice.tolist() == wanted.tolist()
-            torch.testing.assert_close(logprob, wanted_logprob, atol=2e-5, rtol=1e-5)
-
-    def test_a_row_without_a_choice_has_no_probability_and_the_others_keep_theirs():
-        logits = logits_like("random", 5).clone()
-        clean = chosen(kernels.TRITON, logits)
-        logits[0, 4000], logits[1, 3], logits[3] = NAN, INF, -INF
-        choice, logprob = chosen(kernels.TRITON, logits)
-        assert logprob.isnan().tolist() == [True, True, False, True, False]
-        assert chosen(ops.TORCH, logits)[1].isnan().tolist() == logprob.isnan().tolist()
-        assert ((choice >= 0) & (choice < VOCAB)).all()
-        assert torch.equal(logprob[[2, 4]], clean[1][[2, 4]]) and torch.equal(choice[[2, 4]], clean[0][[2, 4]])
-
-    def test_the_choice_of_a_row_does_not_depend_on_the_other_rows():
-        logits = logits_like("random", 16)
-        for draw in (None, Draw(0.8)):
-            together = torch.stack([part.double() for part in chosen(kernels.TRITON, logits, draw)])
-            for row in (0, 9):
-                seed, position = torch.tensor([2**40 + 5]), torch.tensor([50 + row])
-                alone = kernels.TRITON.choose(logits[row : row + 1], None, draw, seed, position)
-                assert torch.equal(torch.stack([part.double() for part in alone])[:, 0], together[:, row])
-
-    @pytest.mark.parametrize("temperature", [0.3, 1.0, 1.5])
-    def test_a_coupled_draw_is_the_maximum_of_p_over_noise(temperature: float):
-        """p and e are computed otherwise than by torch, so two scores within rounding may change places."""
-        logits = logits_like("infinite", 8)
-        choice, logprob = chosen(kernels.TRITON, logits, Draw(temperature))
-        positions = torch.arange(50, 58)
-        score = (ops.weights(logits, temperature) / ops.noise(torch.tensor([2**40 + 5]), positions, VOCAB)).log()
-        of_choice = score.gather(1, choice[:, None])[:, 0]
-        assert ((score.amax(dim=1) - of_choice) < 1e-4).all()
-        near(logprob, logits.float().log_softmax(dim=-1).gather(1, choice[:, None])[:, 0])
-        assert len(set(choice.tolist())) > 4, "the draws differ"
-
-    @pytest.mark.parametrize(
-        ("drafted", "agreeing"),
-        [
-            *((0, 0), (3, 1), (3, 3), (7, 0), (7, 6), (7, 7)),
-            *in_soak(*((drafted, agreeing) for drafted in (0, 3, 7) for agreeing in range(8))),
-        ],
-    )
-    @pytest.mark.parametrize("draw", [None, Draw(0.7, top_k=40)])
-    def test_verify(drafted: int, agreeing: int, draw: Draw | None):
-        logits = logits_like("random", 8)
-        choice, _ = chosen(ops.TORCH, logits, draw)
-        guesses = torch.full((8,), -1)
-        guesses[:drafted] = choice[:drafted]
-        guesses[agreeing:drafted] += 1000
-        states, logprobs = [], []
-        for implementation in (kernels.TRITON, ops.TORCH):
-            n, tail, outcome = torch.tensor([50]), torch.tensor([98, 99]), torch.zeros(25, dtype=torch.int64)
-            seed, positions = torch.tensor([2**40 + 5]), torch.arange(50, 58)
-            implementation.verify(logits, None, draw, seed, positions, guesses, n, tail, outcome)
-            states.append(torch.cat([n, tail, outcome[:17]]))
-            logprobs.append(outcome[17:].int().view(torch.float32))
-        assert torch.equal(*states)
-        near(*logprobs)
-        kept = min(agreeing, drafted)
-        assert states[0][:4].tolist() == [51 + kept, choice[kept - 1] if kept else 99, choice[kept], kept]
-
     def first_layer_of(name: str, rows: int) -> CudaDecoder:
         """A decoder of only one layer, as the interpreter is slow."""
         directory = cards.models_root() / "tiny" / name
@@ -311,8 +209,7 @@ if INTERPRETED:
         wanted = target.forward(ids)
         target.rewind(0)
         for decoder in (target, draft):
-            decoder.use(kernels.TRITON)
-            assert decoder.fused is not None
+            decoder.ops = kernels.TRITON
         logits = target.forward(ids)
         torch.testing.assert_close(logits, wanted, atol=1e-3, rtol=1e-3)
         plain = list(ids)
