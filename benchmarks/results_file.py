@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from speclsp import process_resources
+from speclsp.process_resources import gpus
 from speclsp.weights.auto_choice import cpuinfo_field
 
 PACKAGES = ("speclsp", "torch", "transformers", "bitsandbytes", "tokenizers", "pygls", "triton", "numpy")
@@ -35,7 +36,7 @@ def machine() -> dict[str, object]:
 
     from speclsp.engine.loading.load_plan import describe_device
 
-    gpu = process_resources.find_gpu("auto")[0]
+    gpu = gpus.find_gpu("auto")[0]
     cpus, limit_mib = process_resources.cpus(), process_resources.memory().limit_mib
     total_bytes = psutil.virtual_memory().total
     if limit_mib is not None:

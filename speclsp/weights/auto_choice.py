@@ -30,6 +30,7 @@ from pathlib import Path
 
 from speclsp import config as settings
 from speclsp import private_files, process_resources
+from speclsp.process_resources import gpus
 from speclsp.weights import hub, store
 from speclsp.weights.cards import MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
 
@@ -186,7 +187,7 @@ def choose_by_settings(
         return store.is_here(weights, config.models_dir)
 
     speed = recorded(config.engine.threads) if device == "cpu" else None
-    gb_per_s = None if device == "cpu" else process_resources.measured_gb_per_s(device)
+    gb_per_s = None if device == "cpu" else gpus.measured_gb_per_s(device)
     can_nf4 = None if config.engine.quantization in ("auto", "nf4") else False
 
     def choose_among(available: Availability) -> tuple[Card, str]:
@@ -238,8 +239,8 @@ def auto(config: settings.Config, download: bool = False) -> tuple[Card, str]:
 
 
 def device_of(wanted: str) -> str:
-    """The device for `device = wanted`: "cpu" or a GPU by torch's name (process_resources.pick_device)."""
-    return process_resources.pick_device(wanted)[0]
+    """The device for `device = wanted`: "cpu" or a GPU by torch's name (gpus.pick_device)."""
+    return gpus.pick_device(wanted)[0]
 
 
 # ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────

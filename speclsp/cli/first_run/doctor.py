@@ -30,7 +30,7 @@ from speclsp.cli.first_run.doctor_system import copilot_servers, program
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
 from speclsp.private_files.os_errors import message
-from speclsp.process_resources import gpu_extra
+from speclsp.process_resources import gpu_extra, gpus
 
 if TYPE_CHECKING:
     from speclsp.engine.api import Completer
@@ -220,9 +220,9 @@ def device(config: Config) -> DoctorCheck:
     cpus, memory = process_resources.cpus(), process_resources.memory()
     facts: dict[str, object] = {"free_mib": memory.free_mib, "cores": cpus.cores}
     facts |= {"cpu_quota": cpus.quota, "memory_limit_mib": memory.limit_mib}
-    chosen, problem = process_resources.pick_device(config.device)
+    chosen, problem = gpus.pick_device(config.device)
     if config.device.startswith("cuda") and chosen == "cpu":
-        _, reason, fix = process_resources.find_gpu(config.device)
+        _, reason, fix = gpus.find_gpu(config.device)
         return DoctorCheck("device", FAIL, f"{reason}: {fix}", 'device = "auto"')
     if chosen != "cpu":
         name, free = load_plan.describe_device(chosen, 0), process_resources.free_mib(chosen)

@@ -14,12 +14,12 @@ import time
 from collections.abc import Mapping
 
 from speclsp import config as settings
-from speclsp import process_resources
 from speclsp.cli import complete, terminal
 from speclsp.cli.first_run import doctor, editors
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import InputError, SpeclspError, WeightsError
+from speclsp.process_resources import gpus
 from speclsp.weights import auto_choice, hub, locations, store
 from speclsp.weights.cards import Card, Weights
 
@@ -35,7 +35,7 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
-    if problem := process_resources.pick_device(config.device)[1]:
+    if problem := gpus.pick_device(config.device)[1]:
         print(f"GPU:     {problem}")
     print(f"Model:   {card.name} ({card.licence}), {why.removeprefix(f'{card.name}, ')}")
     missing = [weights for weights in complete.needed(config, card) if store.path(weights, config.models_dir) is None]

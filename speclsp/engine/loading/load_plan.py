@@ -18,7 +18,7 @@ from speclsp.engine.model.int8.library import load_problem
 from speclsp.engine.model.kv_cache import SLOTS
 from speclsp.engine.scheduling.device_errors import ran_out_of_memory
 from speclsp.errors import OutOfMemory, WeightsError
-from speclsp.process_resources import gpu_extra
+from speclsp.process_resources import gpu_extra, gpus
 from speclsp.weights import auto_choice
 from speclsp.weights.cards import TORCH_FORMATS, Card
 
@@ -43,7 +43,7 @@ def pick_device(wanted: str) -> str:
     Raises:
         WeightsError: CUDA is requested and there is none.
     """
-    device, reason, fix = process_resources.find_gpu(wanted)
+    device, reason, fix = gpus.find_gpu(wanted)
     if wanted.startswith("cuda") and device == "cpu":
         raise WeightsError(f'device = "{wanted}": {reason}: {fix}, or set device = "auto".')
     return device
@@ -139,7 +139,7 @@ def gpu_formats(config: Config, card: Card, device: str, number_format: str) -> 
     if config.engine.quantization != "auto":
         return (number_format,)
     if config.model == "auto" and "bf16" in card.memory_mib:
-        return auto_choice.gpu_formats(card, process_resources.measured_gb_per_s(device))
+        return auto_choice.gpu_formats(card, gpus.measured_gb_per_s(device))
     return (number_format, "nf4")
 
 

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclsp import process_resources
 from speclsp.config import Config
 from speclsp.engine.decoding import policy
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -55,6 +54,7 @@ from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.model.model_shape import ROWS
 from speclsp.engine.scheduling.loaded_model import LoadedModel, ReportProgress
+from speclsp.process_resources import gpus
 from speclsp.weights import auto_choice, locations, store
 from speclsp.weights.cards import Card, Weights
 from speclsp.weights.store_messages import STAGES
@@ -279,7 +279,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
         check_same_tokenizer(tokenizer, read_tokenizer(draft_dir), card)
     vocabulary = Vocabulary(tokenizer, opened.tables() if opened else None)
     library_note = load_problem(native.best_path()) if device == "cpu" else ""
-    device_note = process_resources.pick_device(config.device)[1]
+    device_note = gpus.pick_device(config.device)[1]
     notes = (device_note, library_note, note, context_note, locations.models_dir_problem(models_dir))
     return LoadedParts(
         config=config,

@@ -10,14 +10,13 @@ import pytest
 from support.cli.terminal import runner
 from support.engine.random_models import NATIVE, save_random
 
-from speclsp import process_resources
 from speclsp.cli.first_run import doctor
 from speclsp.cli.first_run.doctor_check import OK, WARN
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, load_plan, loading
 from speclsp.engine.model.int8 import native
 from speclsp.errors import WeightsError
-from speclsp.process_resources import gpu_extra
+from speclsp.process_resources import gpu_extra, gpus
 from speclsp.weights import auto_choice, cards
 
 PIP = f'`"{Path(sys.executable).as_posix()}" -m pip install '
@@ -47,9 +46,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This machine has an NVIDIA driver."""
     monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    process_resources.forget_gpu()
+    gpus.forget_gpu()
     yield
-    process_resources.forget_gpu()
+    gpus.forget_gpu()
 
 
 def load(**settings: object) -> None:
@@ -81,7 +80,7 @@ def test_a_model_that_the_compiled_forward_pass_does_not_compute_is_refused(mode
 
 @pytest.mark.usefixtures("driver")
 def test_a_machine_with_a_gpu_computes_on_its_cpu_and_says_how_to_change_that():
-    device, problem = process_resources.pick_device("auto")
+    device, problem = gpus.pick_device("auto")
     assert device == auto_choice.device_of("auto") == "cpu"
     assert problem == (
         "This machine has an NVIDIA GPU, and PyTorch is not installed, so the CPU computes: "
@@ -96,7 +95,7 @@ def test_a_machine_with_a_gpu_computes_on_its_cpu_and_says_how_to_change_that():
 def test_the_engines_note_setup_and_doctor_name_the_command(capsys: pytest.CaptureFixture[str]):
     config = Config(model="tiny", engine=EngineConfig(offline=True))
     parts = loading.prepare(config, cards.load("tiny"), lambda fraction, message: None)
-    sentence = process_resources.pick_device("auto")[1]
+    sentence = gpus.pick_device("auto")[1]
     assert parts.device == "cpu" and sentence in parts.note
     check = doctor.device(config)
     assert check.status == WARN and sentence in check.found

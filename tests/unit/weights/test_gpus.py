@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,11 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp import process_resources
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import load_plan
 from speclsp.errors import WeightsError
-from speclsp.process_resources import gpu_extra, pick_device
+from speclsp.process_resources import gpu_extra, gpus
+from speclsp.process_resources.gpus import pick_device
 from speclsp.weights import auto_choice, cards
 
 Plant = Callable[..., None]
@@ -30,29 +30,32 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plant]:
     """A machine with GPUs as torch reports them; arguments plant faults."""
 
     def working(
-        gpus: list[tuple[str, tuple[int, int], int]] | None = None,
+        machine: Sequence[tuple[str, tuple[int, int], int]] = (("NVIDIA H200", (9, 0), 140),),
         driver: bool = True,
         cuda: str | None = "12.6",
         available: Callable[[], bool] = lambda: True,
         visible: str | None = None,
         triton: bool = True,
     ) -> None:
-        gpus = [("NVIDIA H200", (9, 0), 140)] if gpus is None else gpus
         monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: driver)
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.cuda, "is_available", available)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda at: gpus[at][0])
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda at: gpus[at][1])
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: (gpus[at][2] << 30, gpus[at][2] << 30))
-        monkeypatch.setattr(process_resources, "find_spec", lambda name: object() if triton else None)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(machine))
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda at: machine[at][0])
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda at: machine[at][1])
+
+        def free_and_total(at: int) -> tuple[int, int]:
+            return (machine[at][2] << 30, machine[at][2] << 30) if machine[at][2] else fail_to_answer()
+
+        monkeypatch.setattr(torch.cuda, "mem_get_info", free_and_total)
+        monkeypatch.setattr(gpus, "find_spec", lambda name: object() if triton else None)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        process_resources.forget_gpu()
+        gpus.forget_gpu()
 
     yield working
-    process_resources.forget_gpu()
+    gpus.forget_gpu()
 
 
 def old_driver() -> bool:
@@ -60,11 +63,12 @@ def old_driver() -> bool:
     return False
 
 
-def fail_to_answer() -> bool:
+def fail_to_answer() -> Any:
     raise RuntimeError("CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA")
 
 
 PASCAL = ("NVIDIA GeForce GTX 1080", (6, 1), 8)
+GONE = ("NVIDIA L40S", (8, 9), 0)  # it does not answer
 LARGE, SMALL = ("NVIDIA L40S", (8, 9), 44), ("NVIDIA RTX 3060", (8, 6), 11)
 
 
@@ -72,14 +76,11 @@ LARGE, SMALL = ("NVIDIA L40S", (8, 9), 44), ("NVIDIA RTX 3060", (8, 6), 11)
     ("faults", "sentence"),
     [
         ({"cuda": None}, "is built without CUDA, so the CPU computes: install the other build with `pip install torch"),
-        *(
-            ({"visible": value, "available": lambda: False}, f'CUDA_VISIBLE_DEVICES = "{value}" leaves no GPU, so the')
-            for value in ("-1", "-1,0", "none", "GPU-8932f937")
-        ),
+        ({"visible": "-1", "available": lambda: False}, 'load it, or unset CUDA_VISIBLE_DEVICES, which is "-1".'),
         ({"available": old_driver}, "cannot use the NVIDIA driver (The NVIDIA driver on your system is too old"),
         ({"available": lambda: False}, "it finds no GPU), so the CPU computes: update the driver"),
         ({"available": fail_to_answer}, "does not answer (CUDA error: unknown error), so the CPU computes: restart"),
-        ({"gpus": [PASCAL]}, "NVIDIA GeForce GTX 1080 computes without bfloat16, so the CPU computes"),
+        ({"machine": [PASCAL]}, "NVIDIA GeForce GTX 1080 computes without bfloat16, so the CPU computes"),
     ],
 )
 def test_a_gpu_that_cannot_compute_is_named_in_one_sentence_and_the_cpu_computes(
@@ -97,29 +98,25 @@ def test_a_gpu_that_cannot_compute_is_named_in_one_sentence_and_the_cpu_computes
     assert "so the CPU computes" not in error, "nothing computes: the error ends the load"
 
 
-def test_without_a_driver_torch_is_not_asked_and_nothing_is_reported(plant: Plant):
-    plant(driver=False, available=fail_to_answer)
-    assert pick_device("auto") == ("cpu", "")
-    with pytest.raises(WeightsError, match="no NVIDIA driver"):
+@pytest.mark.parametrize(
+    ("faults", "error"),
+    [
+        ({"driver": False}, 'device = "cuda": This machine has no NVIDIA driver: install it, or set device = "auto".'),
+        ({"visible": ""}, 'device = "cuda": CUDA_VISIBLE_DEVICES is empty: unset it, or set device = "auto".'),
+    ],
+)
+def test_without_a_driver_or_with_all_gpus_hidden_torch_is_not_asked_and_nothing_is_reported(
+    plant: Plant, faults: dict[str, Any], error: str
+):
+    plant(available=fail_to_answer, **faults)
+    assert pick_device("auto") == pick_device("cpu") == ("cpu", "")
+    with pytest.raises(WeightsError) as refused:
         load_plan.pick_device("cuda")
-
-
-def test_an_empty_list_of_visible_gpus_hides_them_on_purpose(plant: Plant):
-    plant(visible="", available=fail_to_answer)
-    assert pick_device("auto") == ("cpu", "")
-    with pytest.raises(WeightsError, match='"cuda": CUDA_VISIBLE_DEVICES is empty: unset it, or set device = "auto"'):
-        load_plan.pick_device("cuda")
-
-
-def test_a_gpu_that_fails_at_the_second_question_is_named_too(plant: Plant, monkeypatch: pytest.MonkeyPatch):
-    plant()
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda at: fail_to_answer())
-    device, problem = pick_device("auto")
-    assert device == "cpu" and "does not answer (CUDA error: unknown error)" in problem
+    assert str(refused.value) == error
 
 
 def test_a_gpu_that_is_not_there_is_one_error_with_those_that_are(plant: Plant):
-    plant(gpus=[SMALL, LARGE])
+    plant(machine=[SMALL, LARGE])
     with pytest.raises(WeightsError) as refused:
         load_plan.pick_device("cuda:3")
     assert str(refused.value) == (
@@ -128,53 +125,41 @@ def test_a_gpu_that_is_not_there_is_one_error_with_those_that_are(plant: Plant):
 
 
 def test_auto_is_one_gpu_in_a_process_however_its_memory_fills(plant: Plant, monkeypatch: pytest.MonkeyPatch):
-    plant(gpus=[SMALL, LARGE])
+    plant(machine=[SMALL, LARGE])
     assert pick_device("auto")[0] == "cuda:1"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: ((2 - at) << 30, 44 << 30))
     assert auto_choice.device_of("auto") == load_plan.pick_device("auto") == "cuda:1"
-    process_resources.forget_gpu()
+    gpus.forget_gpu()
     assert pick_device("auto")[0] == "cuda:0"
 
 
-def test_the_cpu_is_used_without_a_word_where_it_is_wanted(plant: Plant):
-    plant(cuda=None)
-    assert pick_device("cpu") == ("cpu", "")
-
-
-def test_without_triton_the_gpu_computes_and_the_sentence_names_the_fix(plant: Plant):
+@pytest.mark.parametrize(("system", "package"), [("linux", "triton"), ("win32", "triton-windows")])
+def test_without_triton_the_gpu_computes_and_the_sentence_names_the_fix(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch, system: str, package: str
+):
     plant(triton=False)
+    monkeypatch.setattr(sys, "platform", system)
     device, problem = pick_device("auto")
-    assert device == "cuda" and f"run `pip install {process_resources.triton_package(sys.platform)}`" in problem
+    assert device == "cuda" and f"run `pip install {package}`." in problem
 
 
-def test_tritons_package_for_windows_is_another():
-    assert process_resources.triton_package("win32") == "triton-windows"
-    assert process_resources.triton_package("linux") == "triton"
-
-
-def test_of_two_gpus_the_one_with_more_free_memory_computes_and_a_named_one_is_kept(plant: Plant):
-    plant(gpus=[SMALL, LARGE])
-    assert pick_device("auto") == ("cuda:1", "")
-    assert pick_device("cuda:0") == ("cuda:0", "")
-    plant(gpus=[LARGE, LARGE])
-    assert pick_device("auto") == ("cuda:0", "")
-    plant(gpus=[PASCAL, SMALL])
-    assert pick_device("auto") == ("cuda:1", "")
-    device, problem = pick_device("cuda:2")
-    assert device == "cpu" and "PyTorch finds no cuda:2, so the CPU computes" in problem
-    assert pick_device("cuda:0")[0] == "cpu"
-
-
-def test_a_gpu_that_disappears_between_two_questions_counts_as_full(plant: Plant, monkeypatch: pytest.MonkeyPatch):
-    plant(gpus=[LARGE, SMALL])
-
-    def free(at: int) -> tuple[int, int]:
-        if at == 0:
-            raise RuntimeError("CUDA error: device unavailable")
-        return 11 << 30, 12 << 30
-
-    monkeypatch.setattr(torch.cuda, "mem_get_info", free)
-    assert pick_device("auto") == ("cuda:1", "")
+@pytest.mark.parametrize(
+    ("machine", "wanted", "device"),
+    [
+        ([SMALL, LARGE], "auto", "cuda:1"),
+        ([SMALL, LARGE], "cuda:0", "cuda:0"),
+        ([LARGE, LARGE], "auto", "cuda:0"),
+        ([PASCAL, SMALL], "auto", "cuda:1"),
+        ([PASCAL, SMALL], "cuda:0", "cpu"),
+        ([GONE, SMALL], "auto", "cuda:1"),
+    ],
+)
+def test_of_several_gpus_the_one_with_most_free_memory_computes_and_a_named_one_is_kept(
+    plant: Plant, machine: list[tuple[str, tuple[int, int], int]], wanted: str, device: str
+):
+    plant(machine=machine)
+    assert pick_device(wanted)[0] == device
+    assert bool(pick_device(wanted)[1]) == (device == "cpu")
 
 
 def test_memory_taken_by_others_leaves_the_bandwidth_unmeasured(monkeypatch: pytest.MonkeyPatch):
@@ -182,7 +167,7 @@ def test_memory_taken_by_others_leaves_the_bandwidth_unmeasured(monkeypatch: pyt
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(torch, "zeros", full)
-    assert process_resources.measured_gb_per_s("cuda:7") is None
+    assert gpus.measured_gb_per_s("cuda:7") is None
 
 
 # ── the model and its number format ──────────────────────────────────────────────────────────────────────────
@@ -240,14 +225,14 @@ def test_auto_chooses_by_the_size_in_bf16_where_nf4_is_not_wanted(
     quantization: str, model: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())
-    monkeypatch.setattr(process_resources, "measured_gb_per_s", lambda device: 360.0)
+    monkeypatch.setattr(gpus, "measured_gb_per_s", lambda device: 360.0)
     config = Config(engine=EngineConfig(quantization=quantization))
     assert auto_choice.choose_by_settings(config, 11 * 1024, "cuda", lambda: True)[0].name == model
 
 
 def test_a_model_that_auto_chose_in_nf4_is_loaded_in_nf4(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())
-    monkeypatch.setattr(process_resources, "measured_gb_per_s", lambda device: 500.0)
+    monkeypatch.setattr(gpus, "measured_gb_per_s", lambda device: 500.0)
     card = cards.load("qwen2.5-coder-7b")
     assert load_plan.gpu_formats(Config(model="auto"), card, "cuda", "bf16") == ("nf4",)
     assert load_plan.gpu_formats(Config(model=card.name), card, "cuda", "bf16") == ("bf16", "nf4")
