@@ -18,7 +18,7 @@ TORCH  := $(if $(DRIVER)$(OWN_INDEX),,--extra-index-url https://download.pytorch
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
 LARGE_PAIR := qwen2.5-coder-1.5b-instruct
 QUICK := build/bench-quick
-QUALITY := full,plain,psm-standard,no-heal,llama.vscode
+QUALITY := full,plain
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs check test coverage soak windows lint type vsix dist .test-model .test-editors .test-quick .test-unit .test-windows bench bench-quick bench-quality gpu clean
@@ -141,7 +141,7 @@ bench-quick: .venv/.installed  ## the same for the 0.5B model in little, and wit
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 # Packages and generated texts stay in the user's cache: a second run only scores the texts again.
-bench-quality: .venv/.installed  ## suggestions beside what people wrote, 60 tasks, five ways to write the prompt (under 15 min on 2 cores)
+bench-quality: .venv/.installed  ## suggestions beside what people wrote, 60 tasks, with and without other files and speculation
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
 	@$(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY)

@@ -32,7 +32,7 @@ class Benchmark:
 
 
 BENCHMARKS = {
-    "judge": Benchmark("judge", "a model beside the one of `auto`: quality, fill-in, closers and economy in one page"),
+    "judge": Benchmark("judge", "a model beside the one of `auto`: quality, closers and economy in one page"),
     "completions": Benchmark("speed.completions", "speculative against plain decoding: times, acceptance, same texts"),
     "lines": Benchmark("keystrokes.lines.lines", "suggestions at new lines, in functions of 2026 and their workspaces"),
     "peers": Benchmark("peers.compare", "other engines with the same weights, prompts and lengths, in one run"),
@@ -46,22 +46,17 @@ BENCHMARKS = {
         "keystrokes.economy.economy",
         "keys saved and wrong suggestions while functions of 2026 are typed again, and the confidence curve",
     ),
-    "humaneval-infilling": Benchmark(
-        "quality.infilling.infilling", "HumanEval-Infilling: exact match and pass@1, beside published figures"
-    ),
     "auto-closed": Benchmark(
         "quality.auto_closed.auto_closed", "suggestions where the editor has closed brackets, quotes and tags itself"
     ),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
     "start": Benchmark("speed.start", "time from no engine to the first text, and memory, beside llama.cpp"),
     "install-size": Benchmark("speed.install_size", "size of the program without a GPU, by package"),
-    "int4": Benchmark("speed.int4", "fewer bits beside int8: times, memory and error of the logits"),
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, passes, rounds, equal tokens and tests"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
     "first-suggestion": Benchmark(
         "editor.first_suggestion", "first suggestion in a file: new, looked at, returned to, beside another, no engine"
     ),
-    "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
     "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),
     "pin": Benchmark("quality.tasks.pin", "pinned versions of the packages that tasks are made from"),
     "install-peers": Benchmark(

@@ -1,9 +1,8 @@
-"""One page on a model, beside the model that `auto` takes on any CPU: four measures, and the confidence curve.
+"""One page on a model, beside the model that `auto` takes on any CPU: three measures, and the confidence curve.
 
     python -m benchmarks judge MODEL [--set KEY=VALUE]
 
     quality      exact lines of tasks of 2026, a part of them stratified by language and by the need of other files
-    infilling    single lines of HumanEval-Infilling through the product
     auto-closed  places with closers of the editor
     economy      function bodies typed again over a recording, and the curve that is fitted to them
 
@@ -19,7 +18,6 @@ import gc
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,12 +36,6 @@ from benchmarks.quality.auto_closed.outcomes import outcome
 from benchmarks.quality.auto_closed.places import Case
 from benchmarks.quality.cache.generation_cache import GenerationCache
 from benchmarks.quality.calibration import calibration
-from benchmarks.quality.infilling import figures as infilling_figures
-from benchmarks.quality.infilling import tasks as infilling_tasks
-from benchmarks.quality.infilling.columns import PRODUCT, Column
-from benchmarks.quality.infilling.sandbox import Sandbox
-from benchmarks.quality.infilling.tasks import SINGLE
-from benchmarks.quality.infilling.verdicts import Verdicts
 from benchmarks.quality.run_task import TaskRunner
 from benchmarks.quality.scoring import bootstrap
 from benchmarks.quality.scoring import figures as quality_figures
@@ -57,7 +49,7 @@ from speclsp.errors import InputError
 from speclsp.weights import auto_choice
 
 REFERENCE = "qwen2.5-coder-0.5b-instruct"  # with its included adapter
-TASKS, INFILLING_TASKS, PLACES = 300, 150, 80  # economy has its usual bodies
+TASKS, PLACES = 300, 80  # economy has its usual bodies
 HIGHER, LOWER, NEITHER = 1, -1, 0  # the better direction of a metric; NEITHER decides nothing
 DECISIVE = ("economy", "keys_saved")  # alone, because among many metrics one is better by chance
 
@@ -76,7 +68,6 @@ METRICS: Mapping[str, Mapping[str, Metric]] = {  # by measure, and by the name o
         "exact": Metric("exact lines, %", HIGHER),
         "saved_per_shown": Metric("characters saved by a suggestion", NEITHER, 1.0),
     },
-    "infilling": {"exact": Metric("exact lines, %", HIGHER), "pass_1": Metric("pass@1, %", HIGHER)},
     "auto-closed": {"exact": Metric("exact documents, %", HIGHER), "unbalanced": Metric("unbalanced, %", LOWER)},
     "economy": {
         "keys_saved": Metric("keys saved of 100 for a reader", HIGHER),
@@ -94,14 +85,13 @@ class Parts:
     """The tasks of all measures, the same for both models, and how many there are in all."""
 
     quality: Sequence[Task]
-    infilling: Sequence[infilling_tasks.Task]
     places: Sequence[Case]
     bodies: Sequence[Body]
     of: Mapping[str, int]
 
     def sizes(self) -> dict[str, str]:
         """The size of each measure in words."""
-        parts = {"quality": self.quality, "infilling": self.infilling, "auto-closed": self.places}
+        parts = {"quality": self.quality, "auto-closed": self.places}
         tasks = {name: f"{len(part)} of {self.of[name]} tasks" for name, part in parts.items()}
         return tasks | {"economy": f"{len(self.bodies)} bodies, {sum(len(body.keys) for body in self.bodies)} keys"}
 
@@ -112,13 +102,11 @@ def parts() -> Parts:
         packages = corpus.fetch(lambda done, total: bar.bytes(done, total, "fetching packages"))
         bar.show("choosing tasks", 0.0, "")
         tasks, every_place = quality.tasks_of("full"), places.pinned(packages)
-    problems = infilling_tasks.load(SINGLE)
     return Parts(
         quality=evenly(sorted(tasks, key=lambda task: (bool(task.crosses), task.language, task.id)), TASKS),
-        infilling=infilling_tasks.sample(problems, INFILLING_TASKS),
         places=evenly(every_place, PLACES),
         bodies=bodies(packages, economy.USUAL_BODIES),
-        of={"quality": len(tasks), "infilling": len(problems), "auto-closed": len(every_place)},
+        of={"quality": len(tasks), "auto-closed": len(every_place)},
     )
 
 
@@ -142,32 +130,23 @@ def measure(config: Config, tasks: Parts) -> tuple[str, Measures]:
         def show(what: str, total: int, done: int) -> None:
             bar.show(f"{name}: {what}", done / total, f"{done} of {total}")
 
-        with closing(TaskRunner(engine, config, cache)) as runner:
-            rows = []
-            for number, task in enumerate(tasks.quality):
-                show("quality", len(tasks.quality), number)
-                rows.append(runner.row(task, DEFAULT))
-            of_rows = quality_figures.METRICS
-            measures["quality"] = {key: quality_figures.counts(rows, of_rows[key]) for key in METRICS["quality"]}
-            outcomes = []
-            for number, case in enumerate(tasks.places):
-                show("auto-closed", len(tasks.places), number)
-                task = case.closed()
-                outcomes.append(outcome(case.file.text, case.place, task, runner.row(task, DEFAULT)))
-            measures["auto-closed"] = {
-                key: ([float(getattr(one, key)) for one in outcomes], [1.0] * len(outcomes))
-                for key in METRICS["auto-closed"]
-            }
-            runner.check()
-        column = Column(engine, config, cache, PRODUCT)
-        completed = column.run(tasks.infilling, SINGLE, partial(show, "infilling", len(tasks.infilling)))
-        verdicts = Verdicts(directory / "verdicts.jsonl", Sandbox.choose())
-        verdicts.check_references(tasks.infilling, partial(show, "canonical solutions", len(tasks.infilling)))
-        passed = verdicts.passed([row.program for row in completed], partial(show, "tests", len(completed)))
-        results = {"exact": [row.exact for row in completed], "pass_1": passed}
-        measures["infilling"] = {
-            key: infilling_figures.by_problem(tasks.infilling, values) for key, values in results.items()
+        runner = TaskRunner(engine, config, cache)
+        rows = []
+        for number, task in enumerate(tasks.quality):
+            show("quality", len(tasks.quality), number)
+            rows.append(runner.row(task, DEFAULT))
+        of_rows = quality_figures.METRICS
+        measures["quality"] = {key: quality_figures.counts(rows, of_rows[key]) for key in METRICS["quality"]}
+        outcomes = []
+        for number, case in enumerate(tasks.places):
+            show("auto-closed", len(tasks.places), number)
+            task = case.closed()
+            outcomes.append(outcome(case.file.text, case.place, task, runner.row(task, DEFAULT)))
+        measures["auto-closed"] = {
+            key: ([float(getattr(one, key)) for one in outcomes], [1.0] * len(outcomes))
+            for key in METRICS["auto-closed"]
         }
+        runner.check()
     return name, measures
 
 

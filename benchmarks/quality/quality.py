@@ -12,11 +12,9 @@ results of a part of the set or of other settings, unless --keep is given.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +22,6 @@ from typing import Any
 from benchmarks import model_options, results_file
 from benchmarks.quality import run_task, variants
 from benchmarks.quality.cache.generation_cache import GenerationCache
-from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS
 from benchmarks.quality.run_task import Row, TaskRunner
 from benchmarks.quality.scoring import bootstrap, figures, scores
 from benchmarks.quality.tasks import packages as corpus
@@ -34,7 +31,7 @@ from benchmarks.quality.variants import BASE, FULL, Variant
 from speclsp import config as settings_of
 from speclsp.cli import terminal
 from speclsp.config import Config, changes
-from speclsp.errors import InputError, SpeclspError
+from speclsp.errors import InputError
 
 SETS = tuple(cursors.SETS)
 USUAL = f"{BASE},{FULL}"
@@ -68,12 +65,10 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         "truths_left_open": left_open(tasks),
         "engine": {"threads": config.engine.threads, "context_tokens": config.engine.context_tokens},
         "arithmetic": about["arithmetic"],
-        "not_measured": about["not_measured"],
         "variants": {
             variant.name: {"about": variant.about}
             | figures.of_variant(rows[variant.name], rows[BASE], tasks, by_kind=variant.name in variants.BY_KIND)
             for variant in compared
-            if variant.name in rows
         },
     }
     if "plain" in rows and FULL in rows:
@@ -96,45 +91,18 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
 def run(
     config: Config, wanted: Sequence[Variant], tasks: Sequence[Task], cache: GenerationCache
 ) -> tuple[Rows, dict[str, Any]]:
-    """Every task in every variant; those that need another model in memory come after the others.
-
-    What cannot be measured here is left out, and `about` says why.
-    """
-    formats_wanted = dict.fromkeys(str(variant.settings.get("engine.quantization", "")) for variant in wanted)
-    rows: Rows = {}
-    about: dict[str, Any] = {"not_measured": {}, "arithmetic": {}}
-    for number_format in formats_wanted:
-        mine = [variant for variant in wanted if variant.settings.get("engine.quantization", "") == number_format]
-        try:
-            engine = model_options.engine(with_room(config, number_format, mine))
-        except SpeclspError as error:
-            if not number_format:
-                raise
-            about["not_measured"] |= {variant.name: str(error) for variant in mine}
-            continue
-        about = {"pair": engine.model, "target": engine.target} | about
-        with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as asking:
-            rows |= {variant.name: [] for variant in mine}
-            for number, task in enumerate(tasks):
-                for place, entry in enumerate(mine):
-                    if entry.most_tasks is None or number < entry.most_tasks:
-                        rows[entry.name].append(asking.row(task, entry))
-                    done = (number * len(mine) + place + 1) / (len(tasks) * len(mine))
-                    bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {asking.new_generations} asked")
-            asking.check()
-            about["arithmetic"][engine.target] = asking.arithmetic
-        del engine, asking
-        gc.collect()
-    return rows, about
-
-
-def with_room(config: Config, number_format: str, wanted: Sequence[Variant]) -> Config:
-    """The settings to load a model with that all of these variants can use."""
-    tokens = config.engine.context_tokens
-    if any(variant.policy == variants.PEER for variant in wanted):
-        tokens = max(tokens, CONTEXT_TOKENS)
-    quantization = number_format or config.engine.quantization
-    return replace(config, engine=replace(config.engine, quantization=quantization, context_tokens=tokens))
+    """Every task in every variant, and the model, its number format and a digest of its arithmetic."""
+    engine = model_options.engine(config)
+    runner = TaskRunner(engine, config, cache)
+    rows: Rows = {variant.name: [] for variant in wanted}
+    with terminal.progress() as bar:
+        for number, task in enumerate(tasks):
+            for variant in wanted:
+                rows[variant.name].append(runner.row(task, variant))
+            done = (number + 1) / len(tasks)
+            bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {runner.new_generations} asked")
+    runner.check()
+    return rows, {"pair": engine.model, "target": engine.target, "arithmetic": {engine.target: runner.arithmetic}}
 
 
 # ── the tasks ────────────────────────────────────────────────────────────────────────────────────────────────

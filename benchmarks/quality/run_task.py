@@ -28,9 +28,6 @@ from benchmarks.quality.cache.generation_cache import (
     read_text,
 )
 from benchmarks.quality.cache.source_digest import digest, index_source
-from benchmarks.quality.infilling import prompt_orders
-from benchmarks.quality.llama_vscode import policy
-from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, InfillPrompter
 from benchmarks.quality.scoring.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
@@ -53,7 +50,6 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 
 if TYPE_CHECKING:
     from speclsp.engine.decoding.completion import CompletionEngine
-    from speclsp.engine.decoding.prompt import Prompter
 
 PATIENCE_MS = 60_000.0  # for each context source: the text is measured, and the machine may be busy
 
@@ -80,7 +76,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A model's generation for the prompt of one policy, and its reader."""
+    """A model's generation for a prompt, and its reader."""
 
     reader: Reader
     generation: Generation
@@ -95,15 +91,9 @@ class TaskRunner:
     def __init__(self, engine: CompletionEngine, config: Config, cache: GenerationCache) -> None:
         """`config` is the user's; the engine may have a larger context than it sets."""
         self.engine, self.config, self.cache = engine, config, cache
-        self.ours = ours = engine.prompter
-        self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
         self.arithmetic = arithmetic(engine)
         self.model = model_key(engine, self.arithmetic, config.models_dir)
         self.new_generations = 0
-
-    def close(self) -> None:
-        """Restore the engine's own prompter."""
-        self.engine.prompter = self.ours
 
     def check(self) -> None:
         """Raises EngineError if the model's numbers differ from the first run, because its answers are then invalid."""
@@ -117,8 +107,7 @@ class TaskRunner:
     def row(self, task: Task, variant: Variant) -> Row:
         """The row of a task in a variant."""
         snapshot, tree = seen_at(task)
-        ours = variant.policy == variants.OURS
-        answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task)
+        answer = self.ask(task, variant, snapshot, tree)
         if isinstance(answer, NoSuggestion):
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
         result = read_text(answer.generation, answer.reader)
@@ -166,27 +155,14 @@ class TaskRunner:
             complete.engine_request(context, plan.max_tokens),
             temperature=config.completion.temperature,
             speculate=variant.speculate and config.engine.speculative_decoding,
-            heal=variant.heal,
         )
-        generation, is_new = self.say(
-            request, plan, prompt_orders.prompter_for(self.ours, variant.order, config.engine.context_tokens)
-        )
+        generation, is_new = self.say(request, plan)
         extra = tuple(("similar", chunk.path, len(chunk.text)) for chunk in context.extra)
         return Answer(reader=plan, generation=generation, is_new=is_new, extra=extra, context_ms=context_ms)
 
-    def peer(self, task: Task) -> Answer:
-        """As llama.vscode would, on this engine."""
-        question = policy.ask(task)
-        generation, is_new = self.say(question.request(), question, self.infill)
-        extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in question.chunks)
-        return Answer(reader=question, generation=generation, is_new=is_new, extra=extra)
-
-    def say(
-        self, request: Request, reader: Reader, prompter: Prompter, *, warm: bool = False
-    ) -> tuple[Generation, bool]:
+    def say(self, request: Request, reader: Reader, *, warm: bool = False) -> tuple[Generation, bool]:
         """(generation for a request, as far as `reader` needs it; True if it was generated now)."""
-        self.engine.prompter = prompter
-        key = generation_key(self.model, prompter.build(request), request)
+        key = generation_key(self.model, self.engine.prompter.build(request), request)
         entry = self.cache.get(key)
         if entry is not None and read_text(entry, reader) is not None:
             return entry, False

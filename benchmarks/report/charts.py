@@ -16,15 +16,14 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks import results_file
-from benchmarks.quality.infilling import published
-from benchmarks.report import economy_tables, gpu_tables, infilling_table
+from benchmarks.report import economy_tables, gpu_tables
 from benchmarks.report.bars import THEMES, Bar, Chart, svg
 from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
 from benchmarks.report.result_files import CPU_KINDS, SMALL, Results, newest_gpu, read
 from speclsp.errors import SpeclspError
 
 DOCS = results_file.CHECKOUT / "docs"
-PAGES = ("benchmarks.md", "benchmarks-engines.md", "gpu.md", "benchmarks-next-edit.md", "confidence.md")
+PAGES = ("benchmarks.md", "gpu.md", "benchmarks-next-edit.md", "confidence.md")
 TABLE = re.compile(r"(<!-- table ([a-z0-9.-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -62,36 +61,31 @@ def engines(results: Results) -> Chart:
 
 
 def quality(results: Results) -> Chart:
-    """Exact matches by the context in the prompt, without and with the included adapter, with 95 % intervals."""
-    plain, adapted = results[f"quality-full-{SMALL}"], results[f"quality-default-{SMALL}"]
-    rows = (
-        (plain, "base", "current file only", "without the adapter"),
-        (plain, "only-similar", "+ similar code", "without the adapter"),
-        (adapted, "base", "current file only", "with the adapter"),
-        (adapted, "full", "+ similar code", "default"),
-    )
-    shares = [data["variants"][name]["of"]["all"]["exact"] for data, name, _, _ in rows]
+    """Exact matches by the context in the prompt, with 95 % intervals."""
+    data = results[f"quality-full-{SMALL}"]
+    labels = {"base": ("current file only", ""), "full": ("+ similar code", "default")}
+    shares = {name: data["variants"][name]["of"]["all"]["exact"] for name in labels}
     bars = [
         Bar(
             label=label,
             detail=detail,
-            value=exact["value"] * 100,
-            text=f"{exact['value'] + 1e-9:.1%}".replace("%", " %"),
-            low=exact["low"] * 100,
-            high=exact["high"] * 100,
-            ours=detail == "default",
+            value=shares[name]["value"] * 100,
+            text=f"{shares[name]['value'] + 1e-9:.1%}".replace("%", " %"),
+            low=shares[name]["low"] * 100,
+            high=shares[name]["high"] * 100,
+            ours=name == "full",
         )
-        for exact, (_, _, label, detail) in zip(shares, rows, strict=True)
+        for name, (label, detail) in labels.items()
     ]
-    before, after = (exact["value"] * 100 for exact in shares[2:])
+    before, after = (share["value"] * 100 for share in shares.values())
     return Chart(
         title=f"Code from other files raises exact matches from {before:.0f} to {after:.0f} %",
         subtitle="Suggestions whose line equals the original line exactly, in %. Higher is better.",
         bars=bars,
         notes=[
-            f"{plain['of_tasks']} tasks in {plain['packages']} packages that are newer than the model. "
-            "All bars use the same tasks.",
-            "Qwen2.5-Coder 0.5B, int8, Xeon with AMX; with the included adapter fill-9: EPYC. Lines: 95 % intervals.",
+            f"{data['of_tasks']} tasks in {data['packages']} packages that are newer than the model. "
+            "Lines: 95 % intervals.",
+            "Qwen2.5-Coder 0.5B, int8, with the included adapter fill-9.",
         ],
     )
 
@@ -120,46 +114,6 @@ def typing(results: Results) -> Chart:
             f"{data['idle']['keys']} keys of simulated typing in {data['packages']} packages of 2026, in 5 languages. "
             "Qwen2.5-Coder 0.5B on 2 cores of an EPYC without AMX.",
             "New place: the first line of a function, 3 s after its file got the focus.",
-        ],
-    )
-
-
-def infilling(results: Results) -> Chart:
-    """Single-line exact matches on HumanEval-Infilling, beside the published figure."""
-    single = results[f"humaneval-infilling-{SMALL}"]["sets"]["single"]
-    columns = {name: of for name, of in single["columns"].items() if of["tasks"] == single["of_tasks"]}
-    base = published.EXACT_PERCENT["Qwen2.5-Coder 0.5B"]
-    labels = {
-        "engine bf16": ("raw engine, bf16", "standard prompt"),
-        "engine int8": ("raw engine, int8", "standard prompt"),
-        "product int8": ("product, int8", "our prompt and cuts"),
-    }
-    bars = [Bar(label="published ¹", detail="base model, bf16", value=base, text=f"{base:.1f} %")]
-    shown = [name for name in sorted(columns) if " ".join(name.split()[:2]) in labels]
-    best = shown[-1]  # the product, with the adapter if that was measured
-    for name in shown:
-        through, weights, *adapter = name.split()
-        column, (label, detail) = columns[name], labels[f"{through} {weights}"]
-        bars.append(
-            Bar(
-                label=", ".join([label, *(name.removeprefix(SMALL.removesuffix("instruct")) for name in adapter)]),
-                detail=f"{detail}, n = {column['tasks']:,}",
-                value=column["exact"]["value"] * 100,
-                text=f"{column['exact']['value'] * 100:.1f} %",
-                low=column["exact"]["low"] * 100,
-                high=column["exact"]["high"] * 100,
-                ours=name == best,
-            )
-        )
-    adapted = best.replace("product", "engine")
-    engine, base = (columns[name]["exact"]["value"] * 100 for name in (adapted, "engine int8"))
-    return Chart(
-        title=f"The adapter raises exact HumanEval lines from {base:.1f} to {engine:.1f} %",
-        subtitle="Restored lines that equal the removed line, in %. Qwen2.5-Coder 0.5B, greedy. Higher is better.",
-        bars=bars,
-        notes=[
-            "Lines: 95 % intervals. Ours: instruct weights from the Q4_K_M file, a fixed sample of 1,033 tasks.",
-            f"¹ {published.SOURCE}: original base weights, {published.TASKS:,} other tasks. Not directly comparable.",
         ],
     )
 
@@ -197,7 +151,7 @@ def gpu(results: Results) -> Chart:
     )
 
 
-CHARTS = {"engines": engines, "quality": quality, "typing": typing, "infilling": infilling, "gpu": gpu}
+CHARTS = {"engines": engines, "quality": quality, "typing": typing, "gpu": gpu}
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +179,7 @@ def picture(name: str, chart: Chart) -> str:
 
 def with_tables(page: str, results: Results) -> str:
     """The page with each table between its markers replaced."""
-    current = tables(results) | infilling_table.markdown(results) | gpu_tables.markdown(results)
+    current = tables(results) | gpu_tables.markdown(results)
     current |= economy_tables.tables(results)
     current["gpu-chart"] = picture("gpu", gpu(results))
 

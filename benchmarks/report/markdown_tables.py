@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -57,14 +57,6 @@ EDITORS = {
     "vscode": "VS Code, in a browser",
 }
 SUBSETS = ("all", "cross", "cross, name not in sight", "single")
-ABLATIONS = {  # variant -> what changes; measured on subsets of the tasks
-    "psm-line": "only the current line after the middle token",
-    "psm-standard": "standard order: nothing after the middle token",
-    "standard-no-heal": "standard order, no token healing",
-    "spm": "suffix before prefix",
-    "no-heal": "our order, no token healing",
-    "bf16": "bf16 instead of int8",
-}
 
 
 def tables(results: Results) -> dict[str, str]:
@@ -77,18 +69,13 @@ def tables(results: Results) -> dict[str, str]:
                 (SMALL, "0.5b"),
                 (LARGE, "1.5b"),
                 (f"{LARGE}-int4", "1.5b-int4"),
-                (f"{LARGE}-ik", "1.5b-ik"),
-                (f"{LARGE}-int4-ik", "1.5b-int4-ik"),
             )
             if f"peers-{model}-{kind}" in results
         },
         "lines": lines(results[f"lines-{SMALL}"]),
         "editors": editors(results[f"editors-{SMALL}"]),
         "speculation": speculation(results),
-        "quality": quality(results),
-        "sources": sources(results[f"quality-full-{SMALL}"]),
-        "policies": policies(results[f"quality-peer-{SMALL}"]),
-        "ablations": ablations(results[f"quality-full-{SMALL}"]),
+        "quality": quality(results[f"quality-full-{SMALL}"]),
         **({"judge": judge(results[name])} if (name := f"judge-{LARGE}") in results else {}),
         **({"renames": renames(results["renames"])} if "renames" in results else {}),
     }
@@ -100,28 +87,32 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
 
 
 def engines(data: Mapping[str, Any]) -> str:
-    """Median times of every engine and mode, then the ratio to the fastest other engine.
-
-    Beside them, where it was measured, the share of bf16's tokens that the engine repeats.
-    """
+    """Median times of our modes and of each engine's fastest ones, then the ratio to the fastest other engine."""
     head = ["engine", "mode", "cold: total, ms", "first token, ms", "next key: total, ms", "first token, ms"]
-    kinds = ("cold", "warm") if all("agreement_bf16" in way for way in data["ways"].values()) else ()
-    head += [f"bf16's tokens, {'cold' if kind == 'cold' else 'next key'}" for kind in kinds]
     formats = dict(FORMATS)
     if data.get("quantization") == "int4":
         formats |= {("speclsp", "plain"): "int4, no speculation", ("speclsp", "speculative"): "int4, speculative"}
 
     def rows() -> Iterator[Sequence[str]]:
-        for way in data["ways"].values():
+        for way in fastest_ways(data["ways"].values()):
             times = [f"{way[state][metric]['p50']:.0f}" for state, metric in TIMES]
             name = NAMES[way["peer"]]
-            shares = [percent(way["agreement_bf16"][kind]["share"], 0) for kind in kinds]
             name = f"**{name}**" if way["mode"] == "speculative" else name
-            yield (name, formats[way["peer"], way["mode"]], *times, *shares)
+            yield (name, formats[way["peer"], way["mode"]], *times)
         ratios = (data["against_the_best_peer"][f"{state}_{metric}"]["ratio"] for state, metric in TIMES)
-        yield ("speclsp ÷ fastest other", "", *(f"**{ratio:.2f}**" for ratio in ratios), *("" for _ in kinds))
+        yield ("speclsp ÷ fastest other", "", *(f"**{ratio:.2f}**" for ratio in ratios))
 
     return table(head, rows())
+
+
+def fastest_ways(ways: Collection[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Our own ways, and those of each other engine that complete soonest, from a cold prompt or after a key."""
+    best = {
+        id(min((way for way in ways if way["peer"] == peer), key=lambda way: float(way[state]["total_ms"]["p50"])))
+        for peer in {way["peer"] for way in ways}
+        for state in ("cold", "warm")
+    }
+    yield from (way for way in ways if way["peer"] == "speclsp" or id(way) in best)
 
 
 def lines(data: Mapping[str, Any]) -> str:
@@ -178,16 +169,15 @@ def speculation(results: Results) -> str:
     return table(head, rows())
 
 
-def quality(results: Results) -> str:
+def quality(data: Mapping[str, Any]) -> str:
     """Exact matches and characters saved, of the default and of its cases with less time."""
-    full, in_time = results[f"quality-full-{SMALL}"], results[f"quality-in-time-{SMALL}"]
-    rows = (
-        ("current file only", full["variants"]["base"]),
-        ("**default, with cross-file context**", full["variants"]["full"]),
-        ("default within the 6 ms budget, document open for seconds", in_time["variants"]["in-time"]),
-        ("default, first key in a document just opened", in_time["variants"]["in-time-cold"]),
-    )
-    counts = full["tasks"]
+    variants, counts = data["variants"], data["tasks"]
+    names = {
+        "base": "current file only",
+        "full": "**default, with similar code from other files**",
+        "in-time": "default within its limit of time, document open for seconds",
+        "in-time-cold": "default, first key in a document just opened",
+    }
     head = (
         "prompt",
         f"all ({counts['all']})",
@@ -196,7 +186,8 @@ def quality(results: Results) -> str:
         f"other tasks ({counts['single']})",
         "characters saved",
     )
-    return table(head, ((name, *quality_cells(variant["of"])) for name, variant in rows))
+    rows = ((name, *quality_cells(variants[key]["of"])) for key, name in names.items() if key in variants)
+    return table(head, rows)
 
 
 def quality_cells(of: Mapping[str, Any]) -> Iterator[str]:
@@ -206,56 +197,8 @@ def quality_cells(of: Mapping[str, Any]) -> Iterator[str]:
     yield f"{of['all']['saved_per_shown']['value']:.1f}"
 
 
-def sources(data: Mapping[str, Any]) -> str:
-    """Exact matches by the sources of context."""
-    names = {
-        "base": "current file only",
-        "only-similar": "**+ similar code (default)**",
-    }
-    head = ("prompt", "all", "needs another file", "other tasks", "characters saved", "prompt tokens, median")
-
-    def rows() -> Iterator[Sequence[str]]:
-        for key, name in names.items():
-            variant = data["variants"][key]
-            cells = [interval(variant["of"][subset]["exact"]) for subset in ("all", "cross", "single")]
-            saved = variant["of"]["all"]["saved_per_shown"]["value"]
-            yield name, *cells, f"{saved:.1f}", f"{variant['prompt_tokens']['p50']:.0f}"
-
-    return table(head, rows())
-
-
-def policies(data: Mapping[str, Any]) -> str:
-    """Exact matches of two context policies on the same tasks, model and engine."""
-    names = {"base": "current file only", "llama.vscode": "llama.vscode's policy", "full": "**speclsp (default)**"}
-
-    def rows() -> Iterator[Sequence[str]]:
-        for key, name in names.items():
-            of = data["variants"][key]["of"]
-            shown = [of["all"][measure]["value"] for measure in ("breaks_of_shown", "repeats_of_shown")]
-            yield name, *quality_cells(of), *(percent(share, 0) for share in shown)
-
-    counts = [data["tasks"][subset] for subset in SUBSETS]
-    subsets = ("all", "needs another file", "name not yet in this file", "other tasks")
-    columns = [f"{name} ({count})" for name, count in zip(subsets, counts, strict=True)]
-    head = ("policy", *columns, "characters saved", "breaks the syntax", "repeats the text below")
-    return table(head, rows())
-
-
-def ablations(data: Mapping[str, Any]) -> str:
-    """Exact matches of variants that ran on a part of the tasks, each with its own n."""
-
-    def rows() -> Iterator[Sequence[str]]:
-        for key, name in ABLATIONS.items():
-            variant = data["variants"][key]
-            exact = variant["of"]["all"]["exact"]
-            default = exact["value"] + data["full_beside"][key]["all"]["exact"]["difference"]["value"]
-            yield name, str(variant["asked"]), interval(exact), percent(default, 1)
-
-    return table(("change to the default", "n", "exact", "default on the same tasks"), rows())
-
-
 def judge(data: Mapping[str, Any]) -> str:
-    """A model beside the reference, measure by measure."""
+    """A model beside the reference: exact lines and saved keys."""
     sizes = data["sizes"]
 
     def cell(figure: Mapping[str, float], scale: float, sign: str = "") -> str:
@@ -263,8 +206,8 @@ def judge(data: Mapping[str, Any]) -> str:
         return f"{value} [{low}, {high}]"
 
     def rows() -> Iterator[Sequence[str]]:
-        for measure, metrics in data["measures"].items():
-            for number, row in enumerate(metrics.values()):
+        for measure in ("quality", "economy"):
+            for number, row in enumerate(data["measures"][measure].values()):
                 values = [cell(row[what], row["scale"]) for what in ("model", "reference")]
                 name = "" if number else f"{measure}, {sizes[measure]}"
                 yield name, row["label"], *values, cell(row["difference"], row["scale"], "+")

@@ -36,7 +36,7 @@ import psutil
 from support.waiting import wait_until
 
 from benchmarks import results_file
-from benchmarks.peers.upstreams import HOST, KEY, gguf, llama
+from benchmarks.peers.llama_server import HOST, KEY, gguf, llama
 from benchmarks.speed.holes import holes
 from benchmarks.speed.typed_hour import type_for_an_hour
 from speclsp import config

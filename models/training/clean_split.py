@@ -2,7 +2,7 @@
 
 held out      the sha256 of the lower-case name begins with 0, 1, 2 or 3
 in a bench    named in a list of benchmarks/quality/tasks, under its own name or under an older one
-human-eval    the tasks of `bench humaneval-infilling`
+human-eval    a public benchmark, whose tasks no training may see
 """
 
 from __future__ import annotations

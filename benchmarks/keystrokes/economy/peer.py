@@ -16,7 +16,7 @@ from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.person import Keyboard, Person
 from benchmarks.keystrokes.economy.replay import Counts, Screen, ScreenAt, walk
 from benchmarks.quality.cache.generation_cache import GenerationCache, read_text
-from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, ask
+from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, InfillPrompter, ask
 from benchmarks.quality.run_task import TaskRunner
 from benchmarks.quality.tasks.tasks import Task
 from speclsp.config import Config, cache_dir
@@ -27,8 +27,10 @@ def peer(config: Config, bodies: Sequence[Body], persons: Sequence[Person]) -> d
     """The counts of each body, by person. A text that was generated once is in the cache. Raises SpeclspError."""
     tokens = max(config.engine.context_tokens, CONTEXT_TOKENS)
     engine = model_options.engine(replace(config, engine=replace(config.engine, context_tokens=tokens)))
-    cache = GenerationCache(cache_dir() / "quality" / "said")
-    with closing(cache), closing(TaskRunner(engine, config, cache)) as runner:
+    ours = engine.prompter
+    engine.prompter = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
+    with closing(GenerationCache(cache_dir() / "quality" / "said")) as cache:
+        runner = TaskRunner(engine, config, cache)
         return {person.name: [walk(body, screen(runner, body), person) for body in bodies] for person in persons}
 
 
@@ -43,7 +45,7 @@ def screen(runner: TaskRunner, body: Body) -> ScreenAt:
             return Screen(shown)
         question = ask(task_of(body, ends[position]))
         with torch.inference_mode():  # the cache of the prompt before is copied outside of a completion
-            generation, _ = runner.say(question.request(), question, runner.infill, warm=True)
+            generation, _ = runner.say(question.request(), question, warm=True)
         result = read_text(generation, question)
         if result is None:
             return Screen("")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,8 @@ def bench(config: Config, cases: Sequence[Case]) -> None:
     try:
         engine = model_options.engine(config)
         adapter = engine.target_format.partition("adapter ")[2].partition(" ")[0]
-        with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as runner:
+        runner = TaskRunner(engine, config, cache)
+        with terminal.progress() as bar:
             rows: dict[str, list[Row]] = {CLOSED: [], BARE: []}
             for number, case in enumerate(cases):
                 bar.show("completing", number / len(cases), f"{number} of {len(cases)} places")

@@ -1,4 +1,4 @@
-"""llama.vscode as a peer: its prompt at a task's place, and its filters on the answer.
+"""llama.vscode as a peer: its prompt at a place, and its filters on the answer.
 
     opened files, saves, completions ─► ring of 16 chunks ─┐
     256 lines above, 64 below ─────────────────────────────┴─► /infill ─► its filters ─► shown

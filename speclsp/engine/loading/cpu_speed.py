@@ -18,7 +18,7 @@ from speclsp.engine.model.int8.peaks import Peaks, undisturbed_peaks
 from speclsp.weights import auto_choice, cards
 from speclsp.weights.cards import Card
 
-INT4_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8 (benchmarks/speed/int4.py)
+INT4_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8, as measured
 MOMENTS, GAP_S = 5, 0.3  # whose median counts, and the time between two
 TRIES = 8  # moments, disturbed ones included
 SERVED_REQUESTS, MOST_FACTOR = 48, 1.5  # whose median round may differ from its prediction by this factor

@@ -20,10 +20,6 @@ from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.quality import quality, run_task
 from benchmarks.quality.auto_closed import editor_pairs
 from benchmarks.quality.auto_closed.places import Case
-from benchmarks.quality.infilling import columns
-from benchmarks.quality.infilling import tasks as infilling_tasks
-from benchmarks.quality.infilling.sandbox import PASSED, Sandbox
-from benchmarks.quality.infilling.tasks import SINGLE
 from benchmarks.quality.tasks.cross_file_names import SourceFile
 from benchmarks.quality.tasks.packages import Archive, Package
 from benchmarks.quality.tasks.tasks import Task
@@ -33,13 +29,6 @@ from speclsp.lsp.completion.confidence import lines, token_spans
 
 TEXT = "const a = foo(bar(1));\n"
 BODY = "\n    first(line)\n    second(line)"
-PROBLEM = {
-    "task_id": "HumanEval/0",
-    "prompt": "def twice(x):\n",
-    "entry_point": "twice",
-    "canonical_solution": "    y = 2 * x\n    return y\n",
-    "test": "def check(candidate):\n    assert candidate(2) == 4\n",
-}
 
 
 @given(st.lists(st.integers(), min_size=1), st.integers(1, 40))
@@ -109,7 +98,7 @@ def body(number: int) -> Body:
 
 
 def parts(folder: Path) -> judge.Parts:
-    """One task, one place, two fill-in tasks and two bodies."""
+    """One task, one place and two bodies."""
     folder.mkdir(exist_ok=True)
     (folder / "a.js").write_text(TEXT, encoding="utf-8")
     cursor = TEXT.index("bar")
@@ -128,10 +117,9 @@ def parts(folder: Path) -> judge.Parts:
     )  # fmt: skip
     return judge.Parts(
         quality=[task],
-        infilling=infilling_tasks.rebuild([PROBLEM], SINGLE),
         places=[Case(package, SourceFile("a.js", "javascript", TEXT, frozenset()), place)],
         bodies=[body(0), body(1)],
-        of={"quality": 671, "infilling": 1033, "auto-closed": 240},
+        of={"quality": 671, "auto-closed": 240},
     )
 
 
@@ -160,8 +148,6 @@ def command(tiny: CompletionEngine, tmp_path: Path, results: Path, monkeypatch: 
     monkeypatch.setattr(quality, "quality_dir", lambda: tmp_path / "quality")
     monkeypatch.setattr(judge, "parts", lambda: parts(tmp_path / "p"))
     monkeypatch.setattr(judge, "record", lambda config, bodies, progress: [recording(one) for one in bodies])
-    monkeypatch.setattr(Sandbox, "choose", classmethod(lambda cls: cls("hooks")))
-    monkeypatch.setattr(Sandbox, "run", lambda self, program: PASSED)
 
     def run(*flags: str) -> dict[str, Any]:
         assert main(["judge", "tiny", *flags, "--results", str(results)]) == 0
@@ -191,8 +177,7 @@ def test_the_command_prints_one_page_and_writes_one_file(command: Any, capsys: p
 @pytest.mark.slow
 def test_a_second_run_generates_nothing_and_judges_the_same(command: Any, monkeypatch: pytest.MonkeyPatch):
     first = command()
-    for module in (run_task, columns):
-        monkeypatch.setattr(module, "generate", lambda *_, **__: pytest.fail("generated again"))
+    monkeypatch.setattr(run_task, "generate", lambda *_, **__: pytest.fail("generated again"))
     assert command()["measures"] == first["measures"]
 
 

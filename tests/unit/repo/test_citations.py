@@ -16,7 +16,6 @@ CITED = re.compile(r"(?<![\w./*-])((?:[\w-]+/)*[\w-]+\.(?:py|md|h|c|lua|ts))\b")
 ELSEWHERE = {
     "a/b.h": "made up: an include",
     "x.c": "made up: a member",
-    "fim-bench/hm_fim/humaneval_fim.py": "of OpenAI's HumanEval-Infilling",
     "src/completion.ts": "of llama.vscode",
     "src/extra-context.ts": "of llama.vscode",
     "linux/mount.h": "of Linux",

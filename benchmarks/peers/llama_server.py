@@ -1,10 +1,9 @@
-"""Servers that backends.py starts: llama.cpp and vLLM as processes that report their current work."""
+"""llama.cpp's server as a process, with the weights that speclsp reads."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import signal
 import socket
@@ -15,7 +14,7 @@ from time import monotonic, sleep
 
 from benchmarks.peers.driver_process import peer_dir
 from speclsp.errors import EngineError
-from speclsp.weights import cards, store
+from speclsp.weights import cards
 
 KEY, HOST = "team-key-1", "127.0.0.1"
 START_S = 400
@@ -79,24 +78,6 @@ class Upstream:
         finally:
             connection.close()
 
-    def counts(self) -> dict[str, float]:
-        """Its metrics, labels left out and added up."""
-        totals: dict[str, float] = {}
-        for line in self.get("/metrics")[1].decode(errors="replace").splitlines():
-            name, _, value = line.rpartition(" ")
-            if name and not line.startswith("#"):
-                with contextlib.suppress(ValueError):
-                    bare = name.partition("{")[0]
-                    totals[bare] = totals.get(bare, 0.0) + float(value)
-        return totals
-
-    def at_work(self) -> int:
-        """Requests it is at work on, as it says itself."""
-        if self.name.startswith("llama.cpp"):
-            status, body = self.get("/slots")
-            return sum(bool(slot["is_processing"]) for slot in json.loads(body)) if status == 200 else 0
-        return round(self.counts().get("vllm:num_requests_running", 0.0))
-
 
 def gguf(model_name: str, number_format: str) -> Path:
     """llama.cpp's file of a model, as `install-peers` makes it."""
@@ -111,38 +92,6 @@ def llama(model_name: str, place: Path, number: int = 1, *flags: str, number_for
     command += ["--api-key", KEY, "--threads", "2", "--ctx-size", "2048", "--parallel", "1"]
     command += ["--metrics", "--slots", "--no-webui", *flags]
     return Upstream(f"llama.cpp {number}", command, port, {}, place / f"llama{number}.log")
-
-
-def vllm(model_name: str, place: Path, *flags: str) -> Upstream:
-    """vLLM's CPU build in bf16 with the weights speclsp reads."""
-    root, port = peer_dir("vllm"), free_port()
-    libraries = [*root.glob("tcmalloc/**/libtcmalloc_minimal.so.4"), root / "venv/lib/libiomp5.so"]
-    words = [
-        "--model",
-        store.ensure(cards.load(model_name).target),
-        "--served-model-name",
-        served(model_name),
-        "--host",
-        HOST,
-    ]
-    words += ["--port", port, "--api-key", KEY, "--dtype", "bfloat16", "--max-model-len", 2048, "--max-num-seqs", 4]
-    words += flags
-    env = {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "0-1",
-        "VLLM_USE_AOT_COMPILE": "0",
-        "VLLM_CACHE_ROOT": str(root / "cache"),
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "LD_PRELOAD": ":".join(str(path) for path in libraries if path.exists()),
-        "PATH": f"{root / 'venv/bin'}:{os.environ['PATH']}",
-    }
-    command = [
-        str(root / "venv/bin/python"),
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-    ]  # `vllm serve` finds no metadata
-    return Upstream("vllm", [*command, *map(str, words)], port, env, place / "vllm.log")
 
 
 def served(model_name: str) -> str:
