@@ -49,6 +49,7 @@ TIMES = (("cold", "total_ms"), ("cold", "first_ms"), ("warm", "total_ms"), ("war
 RENAMED_LANGUAGES = {
     "javascript": "JavaScript", "python": "Python", "typescript": "TypeScript", "typescriptreact": "TSX",
 }  # fmt: skip
+REPLAYED_LANGUAGES = RENAMED_LANGUAGES | {"rust": "Rust", "go": "Go", "c": "C", "cpp": "C++", "java": "Java"}
 KEY_KINDS = ("line start", "new place", "after rest", "mid-line")
 EDITORS = {
     "nvim-0.12": "Neovim 0.12, our plugin",
@@ -78,6 +79,7 @@ def tables(results: Results) -> dict[str, str]:
         "quality": quality(results[f"quality-full-{SMALL}"]),
         **({"judge": judge(results[name])} if (name := f"judge-{LARGE}") in results else {}),
         **({"renames": renames(results["renames"])} if "renames" in results else {}),
+        **({"next-edits": next_edits(results)} if "next-edit" in results else {}),
     }
 
 
@@ -259,3 +261,27 @@ def renames(data: Mapping[str, Any]) -> str:
             yield row(name, figures)
 
     return table(head, rows())
+
+
+def next_edits(results: Results) -> str:
+    """Edits between releases: all held-out packages, their languages, and the blind packages."""
+    held_out = results["next-edit"]["parts"]["held-out"]
+    rows = {"**all, held out**": held_out}
+    rows |= {REPLAYED_LANGUAGES[name]: figures for name, figures in held_out["languages"].items()}
+    rows["**blind**"] = results["next-edit-blind"]["parts"]["blind"]
+    head = ("", "packages", "states", "shown, right", "precision", "quiet", "half-typed: states, shown, right")
+    return table(
+        head,
+        (
+            (
+                label,
+                str(figures["packages"]),
+                f"{figures['states']:,}",
+                f"{figures['shown']:,}, {figures['right']:,}",
+                "–" if figures["precision"] is None else percent(figures["precision"], 0),
+                f"{percent(figures['quiet_rate'], 0)} of {figures['quiet_states']:,}",
+                ", ".join(f"{count:,}" for count in figures["half_typed"]),
+            )
+            for label, figures in rows.items()
+        ),
+    )
