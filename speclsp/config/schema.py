@@ -213,12 +213,7 @@ class NextEditConfig:
     """Settings of next edits."""
 
     enabled: bool = setting(
-        True, "Suggest the next edit elsewhere in the file, learned from the last edits (docs/next-edit.md)."
-    )
-    across_files: bool = setting(
-        False,
-        "After the rename of a name that other files import, suggest its uses in other open files too."
-        " For editors that show an edit of another file (docs/next-edit.md).",
+        True, "Suggest the next edit elsewhere in the open files, learned from the last edits (docs/next-edit.md)."
     )
 
 

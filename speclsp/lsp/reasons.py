@@ -1,6 +1,6 @@
 """Reasons for showing no suggestion, and for cutting one: a code for traces and the status line, a sentence for users.
 
-`python -m speclsp.lsp.reasons` prints the tables of docs/lsp-extensions.md.
+`python -m speclsp.lsp.reasons` prints their meanings.
 """
 
 from __future__ import annotations
@@ -124,14 +124,6 @@ def meaning(reason: str) -> str:
     return MEANINGS.get(reason, "")
 
 
-def as_markdown() -> str:
-    """The two tables of docs/lsp-extensions.md: reasons for showing nothing, and causes of a cut."""
-    tables = [
-        [f"| {title} | |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in entries.items())]
-        for title, entries in (("reason", MEANINGS), ("cut", CUTS))
-    ]
-    return "\n".join(tables[0]) + "\n\n" + "\n".join(tables[1])
-
-
 if __name__ == "__main__":
-    print(as_markdown())
+    for code, sentence in ({**MEANINGS, **CUTS}).items():
+        print(f"{code:16} {sentence}")

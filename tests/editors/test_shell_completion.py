@@ -22,7 +22,7 @@ LINES = (
     ("speclsp engine sta", {"start", "status"}),
     ("speclsp complete --mod", {"--model"}),
     ("speclsp completion ", {"bash", "fish", "powershell", "zsh"}),
-    ("speclsp config get next_e", {"next_edit.across_files", "next_edit.enabled"}),
+    ("speclsp config get next_e", {"next_edit.enabled"}),
     ("speclsp config set completion.eag", {"completion.eagerness"}),
     ("speclsp doctor --set completion.eag", {f"completion.eagerness={value}" for value in ("low", "medium", "high")}),
     ("speclsp doctor --model qwen2.5-coder-1.5b-i", {"qwen2.5-coder-1.5b-instruct"}),

@@ -143,7 +143,7 @@ def test_a_next_edit_in_a_crlf_document_and_an_orderly_end(tmp_path: Path):
         def next_edits(cursor: int) -> list[dict[str, Any]]:
             document = {"uri": page.uri, "version": page.version}
             params = {"textDocument": document, "position": page.place(cursor), "context": {"triggerKind": 2}}
-            return editor.call("speclsp/nextEdit", params)["edits"]
+            return editor.call("textDocument/copilotInlineEdit", params)["edits"]
 
         next_edits(0)  # after this its ignore files have been read
         cursor = 0

@@ -11,7 +11,6 @@ import { selectModel } from "./models";
 import { NextEdits } from "./nextEdit";
 import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
-import { showUses } from "./renameUses";
 import { Server } from "./server";
 import { asFlags, declaredSettings, levels, setByUser } from "./settings";
 import { Snooze } from "./snooze";
@@ -85,7 +84,6 @@ export function activate(context: ExtensionContext): void {
     doctor: () => inTerminal(running, "doctor", ...asFlags(settings())),
     statistics: () => inTerminal(running, "stats"),
     explain: () => explain(running),
-    renameUses: () => showUses(running),
     openSettings: () => commands.executeCommand("workbench.action.openSettings", "@ext:speclsp.speclsp"),
     openGuide: openWalkthrough,
   };

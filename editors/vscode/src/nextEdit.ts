@@ -3,7 +3,7 @@
  * accepted or dismissed by a key. Any other change of the document drops it.
  *
  *     change ─► settled ─► request ─► shown ─► Tab: jump if far, then accept ─► the next request
- *                                         └──► Escape: rejected; another change: ignored
+ *                                         └──► Escape: reject
  *
  * An edit of another document is announced by a hint. Tab shows it in its own editor.
  *
@@ -32,7 +32,7 @@ import {
 } from "vscode";
 import { isBulk, isFar } from "./nextEditPlan";
 import { NextEditView, rangeOf } from "./nextEditView";
-import type { NextEdit, NextEditAnswer, NextEditReason } from "./protocol";
+import type { NextEdit, NextEditAnswer } from "./protocol";
 import { openRestoredTabs } from "./restoredTabs";
 import type { Server } from "./server";
 import { currentPlace, exclusionReason, hasItems, Items, placeKey } from "./suggestions";
@@ -43,6 +43,7 @@ const COMPUTED_MS = 3000; // limit of the tail while the next edit is computed
 const DONE_MS = 1000; // limit of the tail while "done" is shown
 const VISIBLE = "speclsp.nextEditVisible";
 const TAIL = "speclsp.nextEditTail"; // true while a further Tab is swallowed
+const REJECTED = "speclsp.didRejectEdit"; // the server's command
 const GHOST_ACCEPTED = "speclsp.nextEditGhostAccepted"; // internal: VS Code runs it when ghost text is accepted
 
 /** The edit on the screen. */
@@ -88,21 +89,21 @@ export class NextEdits implements Disposable {
         if (textEditor === this.shown?.editor) void this.draw();
       }),
       window.onDidChangeActiveTextEditor((editor) => {
-        if (!editor || editor !== this.shown?.editor) this.drop("ignored");
+        if (!editor || editor !== this.shown?.editor) this.drop();
       }),
       server.onDidChange(() => this.checkEnabled()),
-      commands.registerCommand(GHOST_ACCEPTED, (id: string) => this.ghostAccepted(id)),
+      commands.registerCommand(GHOST_ACCEPTED, (edit: NextEdit) => this.ghostAccepted(edit)),
     ];
   }
 
   dispose(): void {
-    this.drop("cancelled");
+    this.drop();
     for (const disposable of [this.view, ...this.listeners]) disposable.dispose();
   }
 
   /** Drop the shown edit when next edits were turned off or snoozed. */
   checkEnabled(): void {
-    if (!this.enabled) this.drop("cancelled");
+    if (!this.enabled) this.drop();
   }
 
   /**
@@ -139,18 +140,22 @@ export class NextEdits implements Disposable {
     if (!applied) {
       this.endTail();
       this.settle(editor.document);
-      return this.server.notify("speclsp/nextEditRejected", { id: edit.id, reason: "cancelled" });
+      return;
     }
     this.accepted(editor, edit);
     editor.revealRange(new Range(endOf(edit), endOf(edit)));
-    this.server.notify("speclsp/nextEditAccepted", { id: edit.id });
-    const acrossFiles = workspace.getConfiguration("speclsp").get<boolean>("next_edit.across_files", false);
-    if (acrossFiles && edit.kind === "rename") {
+    this.report(edit);
+    if (edit.kind === "rename") {
       const { version } = editor.document;
       await openRestoredTabs(editor.document.uri);
       if (window.activeTextEditor !== editor || editor.document.version !== version) return; // the user went on
     }
-    await this.request("accept");
+    await this.request();
+  }
+
+  /** Report the user's answer to an edit. */
+  private report({ command }: NextEdit, answer = command.command): void {
+    this.server.notify("workspace/executeCommand", { command: answer, arguments: command.arguments });
   }
 
   /** Show an edit in the editor of its own document, in the group that has it, with the cursor at it. */
@@ -167,7 +172,9 @@ export class NextEdits implements Disposable {
 
   /** Reject the shown edit. */
   dismiss(): void {
-    this.drop("rejected");
+    const { shown } = this;
+    this.drop();
+    if (shown) this.report(shown.edit, REJECTED);
   }
 
   /** Suggestions at a position: those of the server, then the next edit if ghost text can show it there. */
@@ -190,7 +197,7 @@ export class NextEdits implements Disposable {
     const answer = await ask();
     if (this.hasTab(document)) {
       if (!byHand) return []; // the edit came in the meantime
-      if (hasItems(answer)) this.drop("replaced"); // the user wants this text
+      if (hasItems(answer)) this.drop(); // the user wants this text
     }
     if (hasItems(answer) && isDrawn) this.suggestedAt = place;
     const ghost = this.ghostAt(document, position);
@@ -216,7 +223,7 @@ export class NextEdits implements Disposable {
       this.beginTail(document); // by GHOST_ACCEPTED, which tells the server
       this.hide();
       this.accepted(editor, shown.edit);
-    } else this.drop("ignored");
+    } else this.drop();
     const undone = reason !== undefined;
     if (!undone && !isBulk(contentChanges)) this.settle(document, document.uri.scheme === "file" && !document.isDirty);
   }
@@ -231,7 +238,7 @@ export class NextEdits implements Disposable {
       if (isClean && !document.isDirty) return;
       const { activeTextEditor: current } = window;
       if (current) this.asked = { document, version: document.version, line: current.selection.active.line };
-      void this.request("edit");
+      void this.request();
     }, SETTLE_MS);
   }
 
@@ -242,7 +249,7 @@ export class NextEdits implements Disposable {
     if (selection.active.line === asked.line) return;
     this.asked = undefined;
     this.cancel();
-    this.timer = setTimeout(() => void this.request("edit"), SETTLE_MS);
+    this.timer = setTimeout(() => void this.request(), SETTLE_MS);
   }
 
   private moved(editor: TextEditor): void {
@@ -265,7 +272,7 @@ export class NextEdits implements Disposable {
     return !exclusionReason(document, editor, window.tabGroups.activeTabGroup.activeTab);
   }
 
-  private async request(trigger: "edit" | "accept"): Promise<void> {
+  private async request(): Promise<void> {
     this.cancel();
     const editor = window.activeTextEditor;
     if (!editor || !this.mayShow(editor)) return this.endTail();
@@ -274,8 +281,8 @@ export class NextEdits implements Disposable {
     const pending = (this.pending = new CancellationTokenSource());
     const textDocument = { uri: document.uri.toString(), version: document.version };
     const position = { line: cursor.line, character: cursor.character };
-    const params = { textDocument, position, trigger };
-    const answer = await this.server.request<NextEditAnswer>("speclsp/nextEdit", params, pending.token);
+    const params = { textDocument, position };
+    const answer = await this.server.request<NextEditAnswer>("textDocument/copilotInlineEdit", params, pending.token);
     if (pending !== this.pending) return; // a change or a newer request cancelled this one
     const edit = answer?.edits[0];
     if (edit && edit.textDocument.uri !== textDocument.uri) return this.showElsewhere(edit, editor, textDocument.version);
@@ -298,10 +305,10 @@ export class NextEdits implements Disposable {
   }
 
   private show(shown: Shown): void {
-    this.drop("replaced");
+    this.drop();
     this.shown = shown;
     this.asked = undefined;
-    this.server.notify("speclsp/nextEditShown", { id: shown.edit.id });
+    this.server.notify("textDocument/didShowInlineEdit", { item: { command: shown.edit.command } });
     void this.draw();
     const isSuggested = this.suggestedAt === placeKey(shown.editor.document, shown.cursor);
     if (!this.isGhost(shown)) {
@@ -345,15 +352,15 @@ export class NextEdits implements Disposable {
     const { shown } = this;
     if (shown?.editor.document !== document || !position.isEqual(shown.cursor)) return undefined;
     if (!this.isGhost(shown)) return undefined;
-    const { id, text } = shown.edit;
-    const command = { title: "Accept the next edit", command: GHOST_ACCEPTED, arguments: [id] };
-    return new InlineCompletionItem(text, rangeOf(shown.edit), command);
+    const { edit } = shown;
+    const command = { title: edit.command.title, command: GHOST_ACCEPTED, arguments: [edit] };
+    return new InlineCompletionItem(edit.text, rangeOf(edit), command);
   }
 
-  private ghostAccepted(id: string): void {
-    this.server.notify("speclsp/nextEditAccepted", { id });
+  private ghostAccepted(edit: NextEdit): void {
+    this.report(edit);
     this.hide();
-    void this.request("accept");
+    void this.request();
   }
 
   /** Swallow further Tabs in a document, whose cursor will be behind an accepted edit. */
@@ -389,13 +396,11 @@ export class NextEdits implements Disposable {
     void setContextKey(TAIL, false);
   }
 
-  /** Cancel what is requested, and end the tail and what is shown, with a reason. */
-  private drop(reason: NextEditReason): void {
+  /** Cancel what is requested, and end the tail and what is shown. */
+  private drop(): void {
     this.cancel();
     this.endTail();
-    const { shown } = this;
     this.hide();
-    if (shown) this.server.notify("speclsp/nextEditRejected", { id: shown.edit.id, reason });
   }
 
   private hide(): void {

@@ -43,30 +43,20 @@ export interface SuggestionGrew {
   position: Place;
 }
 
-/** One edit of the reply to speclsp/nextEdit. */
+/** One edit of the reply to textDocument/copilotInlineEdit. */
 export interface NextEdit {
-  id: string;
   text: string;
   range: { start: Place; end: Place };
   textDocument: { uri: string; version: number };
+  command: { title: string; command: string; arguments: [string] }; // reports that it was accepted; names the edit
   kind: "edit" | "rename";
   ghost: boolean; // ghost text at the cursor can show it
 }
 
-/** Reply to speclsp/nextEdit: one edit at most. */
+/** Reply to textDocument/copilotInlineEdit: one edit at most. */
 export interface NextEditAnswer {
   edits: NextEdit[];
 }
-
-/** Reply to speclsp/renameUses: the uses that the last rename has left in the open files. */
-export interface RenameUses {
-  old: string; // "" if there was no such rename
-  new: string;
-  uses: { uri: string; range: { start: Place; end: Place } }[];
-}
-
-/** Why an edit is not shown any more, in speclsp/nextEditRejected. Only `rejected` counts against the change. */
-export type NextEditReason = "rejected" | "ignored" | "replaced" | "cancelled";
 
 /** Reply to speclsp/retry. */
 export interface Retry {

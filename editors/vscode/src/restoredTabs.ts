@@ -4,9 +4,9 @@ import { TabInputText, Uri, window, workspace } from "vscode";
 const MOST_DOCUMENTS = 64; // the server examines no more
 const FAMILIES = [/\.pyi?$/, /\.[cm]?[jt]sx?$/]; // files that import one another, in languages with renames across files
 
-/** Open the documents of tabs that may import `file`, or any file. VS Code closes them after some minutes, unless shown. */
-export async function openRestoredTabs(file?: Uri): Promise<void> {
-  const families = FAMILIES.filter((pattern) => !file || pattern.test(file.path));
+/** Open the documents of tabs that may import `file`. VS Code closes them after some minutes, unless shown. */
+export async function openRestoredTabs(file: Uri): Promise<void> {
+  const families = FAMILIES.filter((pattern) => pattern.test(file.path));
   const known = new Set(workspace.textDocuments.map(({ uri }) => uri.toString()));
   const uris = window.tabGroups.all
     .flatMap(({ tabs }) => tabs.flatMap(({ input }) => (input instanceof TabInputText ? [input.uri] : [])))

@@ -82,15 +82,6 @@ def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means) -> Importe
     return ImportedUses(tuple(unique[start] for start in sorted(unique)), bool(imported))
 
 
-def own_uses(tree: SyntaxTree, old: str, new: str) -> list[NameUse]:
-    """The uses of the old name in the module itself, which defines the new one."""
-    names = Names.of(tree, old, new)
-    return [
-        NameUse(use.start, use.end, bindings.renamed(use, old, new))
-        for use in of_definitions(names, defined(tree, names.new))
-    ]
-
-
 def defined(tree: SyntaxTree, occurrences: Sequence[Occurrence]) -> list[Occurrence]:
     """The definitions among some occurrences that hold in the whole document and are no imports."""
     imports = tree.imports()

@@ -21,7 +21,7 @@ from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.documents.uri_paths import file_path, path_inside
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.file_imports import stem_of
-from speclsp.lsp.index.imported_uses import ImportedUses, NameUse, defined, imported_uses, own_uses
+from speclsp.lsp.index.imported_uses import ImportedUses, NameUse, defined, imported_uses
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.languages import record
@@ -103,14 +103,6 @@ class OpenImporters:
             if len(modules) == known:
                 break
         return sorted(result.values(), key=lambda uses: (uses.document.uri != first, uses.document.uri))
-
-    async def own_uses(self, name: RenamedName) -> DocumentUses | None:
-        """The uses of the old name in the module itself."""
-        document = self.documents.get(name.uri)
-        tree = await self._tree(document) if document is not None else None
-        if document is None or tree is None:
-            return None
-        return DocumentUses(document, document.version, tree, tuple(own_uses(tree, name.old, name.new)))
 
     def closed(self, uri: str) -> None:
         """Forget a closed document."""

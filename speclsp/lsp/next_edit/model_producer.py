@@ -26,7 +26,7 @@ from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.changes.substitutions import Evidence, RecentEdit, Substitution
-from speclsp.lsp.next_edit.producer import Declined, Proposal, minimal, text_problem
+from speclsp.lsp.next_edit.producer import Declined, Found, minimal, text_problem
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
 from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob
 from speclsp.lsp.reasons import Reason
@@ -59,15 +59,6 @@ class EditEngine:
     path: Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEdit:
-    """An edit of a document. The proposal's offsets are those of the document from `base` on."""
-
-    proposal: Proposal
-    base: int
-    probability: float  # of the change, as the model has it
-
-
 class ModelProducer:
     """Requests edits from the engine."""
 
@@ -79,9 +70,7 @@ class ModelProducer:
         """True if the loaded model has an edit format."""
         return await self._engine.predicts_edits()
 
-    async def propose(
-        self, document: Document, cursor: int, edits: Sequence[Edit], declined: Declined
-    ) -> ModelEdit | str:
+    async def propose(self, document: Document, cursor: int, edits: Sequence[Edit], declined: Declined) -> Found | str:
         """The first edit that passes gate and filters, or the reason for none.
 
         `cursor` is an offset in the document. `edits`: the oldest first. Cancel the task to give up: the engine stops
@@ -106,7 +95,7 @@ class ModelProducer:
                 reason = self._problem(document, place, recent, declined)
                 if not reason:
                     is_sure = float(outcome) >= MIN_PROBABILITY
-                    return model_edit(document, place, float(outcome)) if is_sure else Reason.MODEL_UNSURE
+                    return found_edit(document, place, float(outcome)) if is_sure else Reason.MODEL_UNSURE
         return reason
 
     async def _ask(self, uri: str, edit: EditInput) -> tuple[AnswerHunk | None, float | str]:
@@ -254,11 +243,11 @@ def place_of(document: Document, first: int, hunk: AnswerHunk) -> Place:
     return Place(start, end, new, Substitution(MODEL, "\n".join(old), "\n".join(hunk.lines)), Evidence(times=1))
 
 
-def model_edit(document: Document, place: Place, probability: float) -> ModelEdit:
+def found_edit(document: Document, place: Place, probability: float) -> Found:
     """The edit, without the equal tokens at its ends."""
     old = document.piece(place.start, place.end)
     local = Place(0, len(old), place.new, place.substitution, place.evidence)
-    return ModelEdit(replace(minimal(local, old), probability=probability), place.start, probability)
+    return Found(document, replace(minimal(local, old), probability=probability), place.start)
 
 
 def reverts(change: Substitution, recent: Sequence[Edit]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.changes.places import Place
-from speclsp.lsp.next_edit.producer import Proposal
+from speclsp.lsp.next_edit.producer import Found
 from speclsp.lsp.reasons import Reason
 
 MAX_OFFERS = 64
@@ -62,8 +62,9 @@ class Offers:
         """Edits that the user rejected, among the last MAX_RECENT_ANSWERS that were accepted or rejected."""
         return self._answers.count(False)
 
-    def add(self, document: Document, proposal: Proposal, base: int) -> Offer:
-        """Keep an edit as offered. `base`: the offset in the document of the text that the proposal is about."""
+    def add(self, edit: Found) -> Offer:
+        """Keep an edit as offered."""
+        document, proposal, base = edit
         start, end, change = base + proposal.start, base + proposal.end, _change(document, base, proposal.place)
         uri, language, version = document.uri, document.language, document.version
         place, probability = proposal.place, proposal.probability

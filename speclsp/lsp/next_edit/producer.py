@@ -18,7 +18,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
+from typing import NamedTuple
 
+from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit import renames
 from speclsp.lsp.next_edit.changes import single_changes
@@ -78,6 +80,14 @@ class Proposal:
     @property
     def kind(self) -> str:
         return self.place.substitution.kind
+
+
+class Found(NamedTuple):
+    """An edit of a document. `base`: the offset in it of the text that the proposal is about."""
+
+    document: Document
+    proposal: Proposal
+    base: int = 0
 
 
 Declined = Callable[[Place], str]  # the reason not to propose a place again; "": none

@@ -60,13 +60,8 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (custom_requests.LIST_MODELS, custom_requests.list_models, None),
     (custom_requests.EXPLAIN, custom_requests.explain, None),
     (custom_requests.RETRY, custom_requests.retry, None),
-    (wire.COPILOT_INLINE_EDIT, handlers.copilot_inline_edit, None),
-    (wire.DID_SHOW_INLINE_EDIT, handlers.next_edit_shown, None),
-    (wire.NEXT_EDIT, handlers.next_edit, None),
-    (wire.USES_LEFT, handlers.uses_left, None),
-    (wire.SHOWN, handlers.next_edit_shown, None),
-    (wire.ACCEPTED, handlers.next_edit_accepted, None),
-    (wire.REJECTED, handlers.next_edit_rejected, None),
+    (wire.INLINE_EDIT, handlers.inline_edit, None),
+    (wire.DID_SHOW, handlers.next_edit_shown, None),
     *((method, handlers.ignore_notification, None) for method in wire.IGNORED),
 )  # and textDocument/completion, while the settings enable it: see completion_menu.py
 
@@ -118,7 +113,8 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
     server.on_exit += [app.usage.end, lambda: app.index.end() if app.index is not None else None]
     for method, handler, options in HANDLERS:
         register(method, handler, options)
-    handlers.add_accept_command(app, wire.ACCEPT_COMMAND)
+    handlers.add_command(app, wire.ACCEPT_COMMAND, lambda offers, edit_id: offers.accepted(edit_id))
+    handlers.add_command(app, wire.REJECT_COMMAND, lambda offers, edit_id: offers.rejected(edit_id))
     return app
 
 
@@ -168,6 +164,7 @@ def next_edits_of(app: App) -> NextEdits:
     from speclsp.errors import EngineError
     from speclsp.lsp.context.chunk import path_in
     from speclsp.lsp.index.open_importers import OpenImporters
+    from speclsp.lsp.next_edit.elsewhere import OtherDocuments
     from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
@@ -203,7 +200,7 @@ def next_edits_of(app: App) -> NextEdits:
         app.recorder.next_edit_ended,
         lambda: app.recent_activity,
         ModelProducer(engine),
-        OpenImporters(documents.documents, documents.root, index, may_see),
+        OtherDocuments(OpenImporters(documents.documents, documents.root, index, may_see)),
     )
 
 

@@ -28,9 +28,8 @@ from speclsp.lsp.server.usage_stats import UsageStats
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
-    from speclsp.lsp.documents.document import Document
     from speclsp.lsp.next_edit.next_edits import NextEdits
-    from speclsp.lsp.next_edit.offers import Offer
+    from speclsp.lsp.next_edit.offers import Offers
     from speclsp.lsp.next_edit.recent_activity import RecentActivity
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
@@ -77,7 +76,7 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
     if server.protocol.utf16_only or speaks_copilot(options):
-        add_accept_command(app, COPILOT_ACCEPT_COMMAND)
+        add_command(app, COPILOT_ACCEPT_COMMAND, lambda offers, edit_id: offers.accepted(edit_id))
     server.starting = asyncio.create_task(app.start(app))
 
 
@@ -320,76 +319,43 @@ def watch_shown(
 # ── the next edit ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def copilot_inline_edit(app: App, params: Any) -> wire.Answer:
-    """textDocument/copilotInlineEdit: the next edit, for clients of Copilot's protocol."""
-    document, _, offer = await next_edit_offer(app, wire.COPILOT_INLINE_EDIT, params)
-    return wire.copilot_answer(document, offer, app.server.position_encoding)
-
-
-async def next_edit(app: App, params: Any) -> wire.Answer:
-    """speclsp/nextEdit: the next edit, for our own clients."""
-    server = app.server
-    elsewhere = server.client_shows_elsewhere and server.config.next_edit.across_files
-    document, cursor, offer = await next_edit_offer(app, wire.NEXT_EDIT, params, elsewhere)
-    if document is not None and offer is not None and offer.uri != document.uri:
-        document, cursor = server.documents.get(offer.uri), -1
-    return wire.own_answer(document, offer, cursor, server.position_encoding)
-
-
-async def uses_left(app: App, params: Any) -> dict[str, object]:
-    """speclsp/renameUses: the uses that the last rename of an importable name has left in the open documents."""
-    next_edits = app.next_edits
-    left = await next_edits.uses_left() if next_edits is not None else None
-    return wire.uses_answer(left, app.server.position_encoding)
-
-
-async def next_edit_offer(
-    app: App, method: str, params: Any, elsewhere: bool = False
-) -> tuple[Document | None, int, Offer | None]:
-    """The document, the cursor's offset and the edit to offer; no edit for another version or an unknown document."""
-    request, server = wire.parse_request(method, params), app.server
+async def inline_edit(app: App, params: Any) -> wire.Answer:
+    """The next edit; none for another version or an unknown document."""
+    request, server = wire.parse_request(params), app.server
     if app.next_edits is None and server.starting is not None:  # a request right after `initialize`
         await asyncio.wait([server.starting])
-    document, next_edits = server.documents.get(request.uri), app.next_edits
+    document, next_edits, encoding = server.documents.get(request.uri), app.next_edits, server.position_encoding
     if next_edits is None:
-        return document, 0, None
+        return wire.no_edit()
     if document is None or not server.config.next_edit.enabled:
         reason = Reason.NOT_OPEN if document is None else Reason.NEXT_EDIT_OFF
         next_edits.refuse(request.uri, request.position["line"], reason)
-        return document, 0, None
+        return wire.no_edit()
     if request.version not in (None, document.version):
-        return document, 0, None
-    line, cursor = document.locate(request.position, server.position_encoding)
-    return document, cursor, await next_edits.answer(document, line, cursor, elsewhere)
+        return wire.no_edit()
+    line, cursor = document.locate(request.position, encoding)
+    offer = await next_edits.answer(document, line, cursor, server.client_shows_elsewhere)
+    edited = server.documents.get(offer.uri) if offer is not None else None
+    if offer is None or edited is None or edited.version != offer.version:  # it has changed since
+        return wire.no_edit()
+    return wire.answer(edited, offer, cursor if edited is document else -1, encoding)
 
 
 def next_edit_shown(app: App, params: Any) -> None:
     """The client shows an edit."""
     if app.next_edits is not None:
-        app.next_edits.offers.shown(wire.edit_id(params))
-
-
-def next_edit_accepted(app: App, params: Any) -> None:
-    """The user accepted an edit."""
-    if app.next_edits is not None:
-        app.next_edits.offers.accepted(wire.edit_id(params))
-
-
-def next_edit_rejected(app: App, params: Any) -> None:
-    """An edit is not shown any more; only the user's own rejection counts against it."""
-    if app.next_edits is not None and wire.member(params, "reason") in (None, "rejected"):
-        app.next_edits.offers.rejected(wire.edit_id(params))
+        app.next_edits.offers.shown(wire.shown_id(params))
 
 
 def ignore_notification(app: App, params: Any) -> None:
     """Accept a notification of Copilot's protocol that means nothing here."""
 
 
-def add_accept_command(app: App, name: str) -> None:
-    """Announce a command that clients send when an edit was accepted. Any arguments are allowed."""
+def add_command(app: App, name: str, report: Callable[[Offers, str], None]) -> None:
+    """Announce a command by which clients report the user's answer to an edit. Any arguments are allowed."""
 
-    def accept(*arguments: Any) -> None:
+    def run(*arguments: Any) -> None:
         if app.next_edits is not None:
-            app.next_edits.offers.accepted(wire.first_id(arguments))
+            report(app.next_edits.offers, wire.first_id(arguments))
 
-    app.server.command(name)(accept)
+    app.server.command(name)(run)

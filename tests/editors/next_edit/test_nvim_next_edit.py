@@ -11,12 +11,15 @@ import pytest
 from support.editors.nvim_keys import VERSIONS
 from support.editors.nvim_session import NvimSession
 
+from speclsp.lsp.next_edit import wire
+
 SETUP = """
 vim.opt.runtimepath:prepend(plugin)
 vim.keymap.set('n', '<Esc>', '<Cmd>let g:escaped = get(g:, "escaped", 0) + 1<CR>')
 require('speclsp').setup({ cmd = cmd })
 """
 WITHOUT_ENGINE = ("--set", "completion.enabled=false")
+REQUEST, REJECT_COMMAND = wire.INLINE_EDIT, wire.REJECT_COMMAND
 FAR = 70  # more lines than the window has
 
 
@@ -84,7 +87,7 @@ def asked_in_vain(seat: NvimSession) -> None:
 
     def answer(wire: Any) -> bool:
         sent = [entry["message"] for entry in wire.messages if entry["to"] == "server"]
-        requests = [message for message in sent if message.get("method") == "speclsp/nextEdit"]
+        requests = [message for message in sent if message.get("method") == REQUEST]
         newest = requests[-1] if requests else {"params": {"textDocument": {"version": -1}}}
         if newest["params"]["textDocument"].get("version") != version:
             return False
@@ -116,7 +119,7 @@ def test_a_rename_is_walked_through_with_tab_and_each_step_is_undone_alone(seat)
         seat.keys("<Tab>")
         seat.becomes(renamed(text, "result", "amount", times))
     asked_in_vain(seat)
-    assert len(seat.wire.sent("speclsp/nextEditAccepted")) == 3
+    assert len(seat.wire.sent("workspace/executeCommand")) == 3
     for times in (4, 3, 2):
         seat.keys("u")
         seat.becomes(renamed(text, "result", "amount", times))
@@ -150,7 +153,7 @@ def test_esc_rejects_the_change_and_it_does_not_come_back(seat):
     seat.keys("<Esc>")
     seat.wait(lambda frame: not frame.edit, "the edit to go")
     assert seat.lua("return vim.g.escaped or 0") == escaped, "the user's own mapping has not run"
-    seat.wire.wait(lambda wire: wire.sent("speclsp/nextEditRejected")[-1]["reason"] == "rejected", "the rejection")
+    seat.wire.wait(lambda wire: wire.sent("workspace/executeCommand")[-1]["command"] == REJECT_COMMAND, "the rejection")
     seat.keys("Gox = 1<Esc>")
     asked_in_vain(seat)
     seat.keys("<Esc>")
@@ -182,11 +185,11 @@ def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
     seat.lua("require('speclsp.client').configure({ next_edit = { enabled = false } })")
     seat.wire.wait(lambda wire: wire.status.get("next_edit") is False, "the setting")
     seat.until("require('speclsp').status().next_edit == false", "the plugin to know")
-    requests = len(seat.wire.sent("speclsp/nextEdit"))
+    requests = len(seat.wire.sent(REQUEST))
     rename_two(seat, "average", "mean", code("average"))
     seat.keys("gg<Tab><Tab>")
     seat.lua("vim.wait(300)")
-    assert len(seat.wire.sent("speclsp/nextEdit")) == requests and seat.screen.edit == []
+    assert len(seat.wire.sent(REQUEST)) == requests and seat.screen.edit == []
     seat.lua("require('speclsp.client').configure({ next_edit = { enabled = true } })")
     seat.wire.wait(lambda wire: wire.status.get("next_edit"), "the setting to be back")
 
@@ -204,8 +207,7 @@ def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(
     has(seat, text.replace("address)", "address, retry)").splitlines())
 
 
-def test_a_rename_goes_on_in_another_open_file_and_its_uses_left_are_listed(seat):
-    seat.lua("require('speclsp.client').configure({ next_edit = { across_files = true } })")
+def test_a_rename_goes_on_in_another_open_file(seat):
     user = "from frames import frame\n\nprint(frame(1))\n"
     opened(seat, "user.py", user)
     (seat.home / "frames.py").write_text("def frame(box):\n    return box\n")
@@ -213,14 +215,10 @@ def test_a_rename_goes_on_in_another_open_file_and_its_uses_left_are_listed(seat
     seat.until(
         "pcall(vim.api.nvim_get_autocmds, { group = 'speclsp.' .. vim.api.nvim_get_current_buf() })", "the plugin"
     )
-    asked = len(seat.wire.sent("speclsp/nextEdit"))
+    asked = len(seat.wire.sent(REQUEST))
     seat.keys("1Gwcwborder<Esc>")
     seat.wait(lambda frame: "Edit in user.py, line 1 (Tab)" in frame.text, "the hint")
-    assert len(seat.wire.sent("speclsp/nextEdit")) > asked
-    seat.keys(":Speclsp uses<CR>")
-    seat.until("#vim.fn.getqflist() == 2", "the list")
-    seat.keys(":cclose<CR>")
-    seat.wait(lambda frame: "Edit in user.py, line 1 (Tab)" in frame.text, "the hint again")
+    assert len(seat.wire.sent(REQUEST)) > asked
     seat.keys("<Tab>")
     seat.until("vim.fs.basename(vim.api.nvim_buf_get_name(0)) == 'user.py'", "the other file")
     offered(seat, 1)
@@ -229,4 +227,3 @@ def test_a_rename_goes_on_in_another_open_file_and_its_uses_left_are_listed(seat
     seat.keys("<Tab>")
     has(seat, user.replace("import frame", "import border").replace("print(frame", "print(border").splitlines())
     asked_in_vain(seat)
-    seat.lua("require('speclsp.client').configure({ next_edit = { across_files = false } })")

@@ -1,11 +1,12 @@
 --- A language server inside the Neovim under test with scripted answers: `fake.items`, or `fake.hold` and `fake.answer`.
 ---
---- The next answers contain `fake.items`; an item is a text for the cursor, or a whole item. The answers to
---- speclsp/nextEdit contain `fake.edit`: text and range, and the document if it is another one. Requests and cancellations are recorded. Without a process and a clock, the result of a spec depends only on its keys.
+--- The next answers contain `fake.items`; an item is a text for the cursor, or a whole item. Those of next edits contain
+--- `fake.edit`: text and range, and the document if it is another one. Requests and cancellations are recorded. Without
+--- a process and a clock, the result of a spec depends only on its keys.
+local EDIT = "textDocument/copilotInlineEdit"
 local fake = {
   items = {}, ---@type (string|table)[]
   edit = nil, ---@type { text: string, range: integer[], document?: table }? range: line, column, line, column
-  uses = nil, ---@type table? answer to speclsp/renameUses
   hold = false, -- keep requests open until `answer`
   requests = {}, ---@type table[] params of all requests
   cancelled = {}, ---@type integer[]
@@ -31,7 +32,7 @@ local function next_edit(params)
   end
   local range = fake.edit.range
   local edit = {
-    id = "edit " .. #fake.asked("speclsp/nextEdit"),
+    command = { command = "speclsp.didAcceptEdit", arguments = { "edit " .. #fake.asked(EDIT) } },
     text = fake.edit.text,
     range = {
       start = { line = range[1], character = range[2] },
@@ -67,9 +68,6 @@ local replies = {
   ["speclsp/explain"] = function()
     return fake.explanation -- nil: an older server
   end,
-  ["speclsp/renameUses"] = function()
-    return fake.uses -- nil: an older server
-  end,
   ["speclsp/pairs"] = function()
     return {
       current = "small",
@@ -87,7 +85,7 @@ function fake.cmd(dispatchers)
       last = last + 1
       local id = last
       fake.messages[#fake.messages + 1] = { method = method, params = params }
-      local answer = ({ ["textDocument/inlineCompletion"] = answer_to, ["speclsp/nextEdit"] = next_edit })[method]
+      local answer = ({ ["textDocument/inlineCompletion"] = answer_to, [EDIT] = next_edit })[method]
       if not answer then
         local reply = replies[method]
         vim.schedule(function()

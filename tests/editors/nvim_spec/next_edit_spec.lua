@@ -43,17 +43,11 @@ local function sees(n, expected)
   assert(ok, ("drawn is %s, expected %s"):format(vim.inspect(last), vim.inspect(expected)))
 end
 
---- The reasons that the server was told, and "accepted".
-local function reasons(n)
-  return n:lua([[
-    local out = {}
-    for _, message in ipairs(fake.messages) do
-      if message.method == "speclsp/nextEditRejected" then out[#out + 1] = message.params.reason end
-      if message.method == "speclsp/nextEditAccepted" then out[#out + 1] = "accepted" end
-    end
-    return out
-  ]])
+--- The commands by which the plugin has reported the user's answers.
+local function reports(n)
+  return n:lua([[return vim.tbl_map(function(p) return p.command end, fake.asked("workspace/executeCommand"))]])
 end
+local ACCEPTED, REJECTED = "speclsp.didAcceptEdit", "speclsp.didRejectEdit"
 
 local function open(n, edit, setup)
   n:open(LINES, setup)
@@ -79,9 +73,7 @@ specs["a change in normal mode shows the words that the next edit changes, and T
   n:has(n:lua("return " .. TO_EDIT))
   sees(n, {})
   equal(n:cursor(), { 3, 13 })
-  equal(reasons(n), { "accepted" })
-  local triggers = n:lua([[return vim.tbl_map(function(p) return p.trigger end, fake.asked("speclsp/nextEdit"))]])
-  equal({ triggers[#triggers - 1], triggers[#triggers] }, { "edit", "accept" })
+  equal(reports(n), { ACCEPTED })
   n:type("u")
   n:has({ "one = fetch(a)", unpack(LINES, 2) })
 end
@@ -143,7 +135,7 @@ specs["an edit of another file is announced with its name; Tab goes there and sh
   n:lua("fake.edit = nil")
   n:type("<Tab>")
   n:has({ LINES[1], LINES[2], "three = fetch(c)", LINES[4], LINES[5], LINES[6] })
-  equal(reasons(n), { "accepted" })
+  equal(reports(n), { ACCEPTED })
   n:type("<C-o>")
   n:wait("vim.api.nvim_get_current_buf() ~= other", "the jump back")
 end
@@ -155,7 +147,7 @@ specs["an edit of another file that has changed meanwhile is not shown, and Esc 
   sees(n, { "0:0 Edit in b.py, line 3 (Tab)" })
   n:type("<Esc>")
   sees(n, {})
-  equal(reasons(n), { "rejected" })
+  equal(reports(n), { REJECTED })
   n:lua("fake.edit.document.version = fake.edit.document.version + 1")
   n:type("2G6lcwfetch<Esc>")
   n:lua("vim.wait(200)")
@@ -180,27 +172,27 @@ end
 specs["the next edit is requested once more when the cursor leaves the changed line"] = function(n)
   open(n, "nil")
   n:type("1G6lcwfetch<Esc>")
-  n:wait([[#fake.asked("speclsp/nextEdit") > 0]], "a request")
+  n:wait([[#fake.asked("textDocument/copilotInlineEdit") > 0]], "a request")
   n:lua([[local known, since = 0, vim.uv.now()
     vim.wait(5000, function()
-      local now = #fake.asked("speclsp/nextEdit")
+      local now = #fake.asked("textDocument/copilotInlineEdit")
       if now ~= known then known, since = now, vim.uv.now() end
       return vim.uv.now() - since > 500
     end, 20)]]) -- a busy machine requests late
-  local before = n:lua([[return #fake.asked("speclsp/nextEdit")]])
+  local before = n:lua([[return #fake.asked("textDocument/copilotInlineEdit")]])
   n:type("h")
   n:lua("vim.wait(200)")
-  equal(n:lua([[return #fake.asked("speclsp/nextEdit")]]), before)
+  equal(n:lua([[return #fake.asked("textDocument/copilotInlineEdit")]]), before)
   n:lua("fake.edit = " .. EDIT)
   n:type("j")
   sees(n, SHOWN)
-  local asked = n:lua([[return fake.asked("speclsp/nextEdit")]])
+  local asked = n:lua([[return fake.asked("textDocument/copilotInlineEdit")]])
   equal({ #asked, asked[#asked].position.line }, { before + 1, 1 })
   n:type("<Esc>")
   sees(n, {})
   n:type("jj")
   n:lua("vim.wait(200)")
-  equal(n:lua([[return #fake.asked("speclsp/nextEdit")]]), before + 1)
+  equal(n:lua([[return #fake.asked("textDocument/copilotInlineEdit")]]), before + 1)
 end
 
 specs["columns are in the server's encoding"] = function(n)
@@ -254,11 +246,11 @@ specs["Esc rejects the edit; the same text is not asked about again"] = function
   shown(n)
   n:type("<Esc>")
   sees(n, {})
-  equal(reasons(n), { "rejected" })
-  local asked = n:lua([[return #fake.asked("speclsp/nextEdit")]])
+  equal(reports(n), { REJECTED })
+  local asked = n:lua([[return #fake.asked("textDocument/copilotInlineEdit")]])
   n:type("jk")
   n:lua("vim.wait(200)")
-  equal(n:lua([[return #fake.asked("speclsp/nextEdit")]]), asked)
+  equal(n:lua([[return #fake.asked("textDocument/copilotInlineEdit")]]), asked)
 end
 
 specs["a change of the text removes the edit, whoever made it"] = function(n)
@@ -266,7 +258,6 @@ specs["a change of the text removes the edit, whoever made it"] = function(n)
   n:lua("fake.hold = true")
   n:lua("vim.api.nvim_buf_set_lines(0, -1, -1, false, { 'more' })")
   sees(n, {})
-  equal(reasons(n), { "ignored" })
   n:lua("fake.hold = false; fake.answer()")
   sees(n, SHOWN)
   n:type("uuuu<C-r><C-r>u")
@@ -280,14 +271,14 @@ specs["an answer for a text that has changed meanwhile is dropped, and a newer r
   open(n, EDIT)
   n:lua("fake.hold = true")
   n:type("x")
-  n:wait([[#fake.asked("speclsp/nextEdit") == 1]], "a request")
+  n:wait([[#fake.asked("textDocument/copilotInlineEdit") == 1]], "a request")
   n:lua([[
     local answer = fake.answer
     late = fake.open
     fake.open = {}
   ]])
   n:type("x")
-  n:wait([[#fake.asked("speclsp/nextEdit") == 2]], "another request")
+  n:wait([[#fake.asked("textDocument/copilotInlineEdit") == 2]], "another request")
   equal(n:lua("return #fake.cancelled"), 1)
   n:lua("for _, answer in pairs(late) do answer() end")
   n:settle()
@@ -304,7 +295,6 @@ specs["ghost text has precedence: it replaces the edit, and Tab accepts it"] = f
   n:type("<Right>") -- asks for ghost text; the text stays
   n:sees("ghost")
   sees(n, {})
-  equal(reasons(n), { "replaced" })
   n:type("<Tab>")
   n:has({ "one = fetch(ghosta)", unpack(LINES, 2) })
 end
@@ -378,7 +368,7 @@ for name, code in pairs({
     n:type("1G6lcwfetch<Esc>")
     n:lua("vim.wait(300)")
     sees(n, {})
-    equal(n:lua([[return #fake.asked("speclsp/nextEdit")]]), 0)
+    equal(n:lua([[return #fake.asked("textDocument/copilotInlineEdit")]]), 0)
     equal(n:lua([[return vim.fn.maparg("<Tab>", "n") .. vim.fn.maparg("<Esc>", "n")]]), "")
   end
 end
@@ -388,7 +378,6 @@ specs["an edit that is shown goes when the feature is switched off, and when its
   n:lua("fake.status({ next_edit = false })")
   n:settle()
   sees(n, {})
-  equal(reasons(n), { "cancelled" })
   n:lua("fake.status({ next_edit = true })")
   n:settle()
   n:type("1Gx")
@@ -421,7 +410,7 @@ specs["the edit is drawn exactly where its key acts: not in a macro, a selection
     n:type(keys[2])
     sees(n, SHOWN)
   end
-  equal(reasons(n), {})
+  equal(reports(n), {})
   n:type("<Tab>")
   n:has(n:lua("return " .. TO_EDIT))
 end

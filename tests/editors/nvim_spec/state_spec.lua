@@ -419,29 +419,6 @@ local FLOAT = [[(function()
   end
 end)()]]
 
-specs[":Speclsp uses fills the quickfix list, and reports that nothing is left"] = function(n)
-  n:open({ "from shapes import area", "print(area)" })
-  n:lua([[
-    local uri = vim.uri_from_bufnr(0)
-    local function use(line, from)
-      local range = { start = { line = line, character = from }, ["end"] = { line = line, character = from + 4 } }
-      return { uri = uri, version = 1, range = range, text = "size" }
-    end
-    fake.uses = { old = "area", new = "size", uses = { use(0, 19), use(1, 6) } }
-    vim.cmd.Speclsp("uses")
-  ]])
-  n:wait([[vim.bo.buftype == "quickfix"]], "the list")
-  equal(
-    n:lua([[return vim.tbl_map(function(item) return { item.lnum, item.col, item.text } end, vim.fn.getqflist())]]),
-    { { 1, 20, "from shapes import area" }, { 2, 7, "print(area)" } }
-  )
-  equal(n:lua([[return vim.fn.getqflist({ title = 1 }).title]]), "uses of area, now size")
-  n:lua([[vim.cmd.cclose() fake.uses = { old = "area", new = "size", uses = {} } vim.cmd.Speclsp("uses")]])
-  notified(n, "no use of area is left")
-  n:lua([[fake.uses = nil vim.cmd.Speclsp("uses")]])
-  notified(n, "does not know how to list uses")
-end
-
 specs[":Speclsp explain shows the server's text, and reports a server without it"] = function(n)
   n:open()
   n:lua([[

@@ -1,4 +1,4 @@
-"""A rename that goes on in other open files, in a real VS Code: hint, jump, acceptance, and the list of its uses.
+"""A rename that goes on in other open files, in a real VS Code: hint, jump and acceptance.
 
 The server's own producer makes the edits, without a model. Each test has a folder, a window and a server of its own.
 """
@@ -11,11 +11,12 @@ import pytest
 from support.editors.code_server import until
 from support.editors.vscode_screen import Studio, Window
 
+from speclsp.lsp.next_edit import wire
+
 SHAPES = "def area(box):\n    return box.width * box.height\n\n\ndef twice(box):\n    return 2 * area(box)\n"
 APP = "from shapes import area\n\n\ndef total(boxes):\n    return sum(map(area, boxes))\n"
 MAIN = "import shapes\n\nprint(shapes.area(None))\n"
 FILES = {"app.py": APP, "main.py": MAIN, "shapes.py": SHAPES}
-TITLE = "List Uses Left by the Last Rename"
 IN_APP, IN_MAIN = "→ Edit in app.py, line 1 (Tab)", "→ Edit in main.py, line 3 (Tab)"
 NEW = "→ surface"
 ACTIVE = ".editor-group-container.active .tab.active[data-resource-name='{}']"
@@ -24,9 +25,7 @@ ACTIVE = ".editor-group-container.active .tab.active[data-resource-name='{}']"
 @pytest.fixture
 def window(studio: Studio, request: pytest.FixtureRequest) -> Iterator[Window]:
     """A window with the three files in tabs, shapes.py in front."""
-    studio.server.settings(
-        studio.server.ours | {"speclsp.completion.enabled": False, "speclsp.next_edit.across_files": True}
-    )
+    studio.server.settings(studio.server.ours | {"speclsp.completion.enabled": False})
     with studio.window(studio.folder()) as window:
         window.says("completion.enabled is off")
         for name, text in FILES.items():
@@ -54,14 +53,9 @@ def is_in(window: Window, name: str) -> None:
     window.page.wait_for_selector(ACTIVE.format(name))
 
 
-def accepted(window: Window) -> int:
-    return len(window.sent("speclsp/nextEditAccepted"))
-
-
-def rejected(window: Window) -> list[str]:
-    """The reasons of all rejections by the user."""
-    reasons = [params["reason"] for params in window.sent("speclsp/nextEditRejected")]
-    return [reason for reason in reasons if reason == "rejected"]
+def reports(window: Window, command: str) -> int:
+    """The number of reports of one answer of the user's."""
+    return [params["command"] for params in window.sent("workspace/executeCommand")].count(command)
 
 
 def test_tab_walks_through_the_files_that_import_a_renamed_function(window: Window) -> None:
@@ -84,7 +78,7 @@ def test_tab_walks_through_the_files_that_import_a_renamed_function(window: Wind
     window.press("Tab")
     window.sees(lambda screen: screen.document == MAIN.replace("area", "surface").split("\n"), "the last edit is made")
     window.draws([], [])
-    until(lambda: accepted(window) == 4, "the server knows every acceptance")
+    until(lambda: reports(window, wire.ACCEPT_COMMAND) == 4, "the server knows every acceptance")
     window.press("Tab")  # one Tab too many is swallowed while "done" is shown
     window.press("Tab")
     made = MAIN.split("\n")[2].replace("area", "surface")
@@ -96,7 +90,7 @@ def test_escape_rejects_the_other_file_and_tab_indents_again(window: Window) -> 
     rename_all_of_shapes(window)
     window.press("Escape")
     window.draws([], [])
-    until(lambda: rejected(window), "the server knows")
+    until(lambda: reports(window, wire.REJECT_COMMAND), "the server knows")
     window.press("End", "Tab")
     window.sees(lambda screen: screen.document[5].rstrip() != screen.document[5], "Tab inserts blanks")
     is_in(window, "shapes.py")
@@ -111,7 +105,7 @@ def test_a_file_that_changed_since_the_hint_is_shown_without_a_stale_edit(window
     is_in(window, "app.py")
     window.sees(lambda screen: screen.document[0] == "# first", "the file as it is now")
     window.draws([], [])
-    assert accepted(window) == 1
+    assert reports(window, wire.ACCEPT_COMMAND) == 1
 
 
 def test_tab_goes_to_the_group_of_editors_that_has_the_file(window: Window) -> None:
@@ -128,19 +122,6 @@ def test_tab_goes_to_the_group_of_editors_that_has_the_file(window: Window) -> N
     assert window.page.locator(".tab[data-resource-name='app.py']").count() == 1
     window.press("Tab")
     window.sees(lambda screen: screen.document[0] == "from shapes import surface", "Tab accepts it there")
-
-
-def test_the_list_has_every_use_that_is_left(window: Window) -> None:
-    rename_area(window)
-    window.command(TITLE)
-    window.page.wait_for_selector(".peekview-widget .peekview-title:has-text('(4)')")
-    badges = window.page.locator(".peekview-widget .ref-tree .monaco-count-badge")
-    until(lambda: badges.all_inner_texts() == ["2", "1", "1"], "app.py has two uses, main.py and shapes.py have one")
-    window.shot("across-files-list")
-    window.page.click(".peekview-widget .preview .view-lines", position={"x": 300, "y": 5})
-    window.press("Escape")
-    window.page.wait_for_selector(".peekview-widget", state="detached")
-    assert rejected(window) == [], "Escape closes the list, and not the edit"
 
 
 def test_tabs_that_were_restored_and_never_shown_take_part(window: Window) -> None:

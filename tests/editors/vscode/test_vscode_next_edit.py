@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.editors.code_server import until
 from support.editors.vscode_screen import Studio, Window
 from support.soak import in_soak
+
+from speclsp.lsp.next_edit import wire
 
 TOTAL = (
     "def total(items):\n    count = len(items)\n    check(count)\n    print(count)\n"
@@ -65,25 +68,25 @@ def nothing_is_shown(window: Window) -> None:
     window.draws([], [])
 
 
-def requests(window: Window) -> list[str]:
-    """The triggers of all requests."""
-    return [params["trigger"] for params in window.sent("speclsp/nextEdit")]
+def requests(window: Window) -> list[dict[str, Any]]:
+    """The params of all requests."""
+    return window.sent(wire.INLINE_EDIT)
 
 
-def last_rejected(window: Window) -> str:
-    rejected = window.sent("speclsp/nextEditRejected")
-    return str(rejected[-1]["reason"]) if rejected else ""
+def answered(window: Window, command: str) -> list[list[str]]:
+    """The arguments of all reports of one answer of the user's."""
+    reports = window.sent("workspace/executeCommand")
+    return [params["arguments"] for params in reports if params["command"] == command]
 
 
 def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: Window) -> None:
     rename_twice(window, "rename.py")
     offered(window)
-    accepted = len(window.sent("speclsp/nextEditAccepted"))
+    accepted = len(answered(window, wire.ACCEPT_COMMAND))
     window.press("Tab")
     window.sees(lambda screen: screen.document[NEAR] == "    print(number)", "the near edit is made")
     at_far = "    return count + 1"
     window.draws([("    print(number)", HINT), (at_far, "→ number")], [(at_far, "count")])
-    assert requests(window)[-1] == "accept"
     window.shot("next-edit-far")
     window.press("Tab")
     window.draws([(at_far, "→ number")], [(at_far, "count")])
@@ -95,9 +98,9 @@ def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: 
     nothing_is_shown(window)
     window.type("x")
     window.sees(lambda screen: screen.document[FAR] == "    return numberx + 1", "the cursor is behind the new text")
-    assert len(window.sent("speclsp/nextEditAccepted")) == accepted + 2
-    shown = [params["id"] for params in window.sent("speclsp/nextEditShown")]
-    assert [params["id"] for params in window.sent("speclsp/nextEditAccepted")[-2:]] == shown[-2:]
+    assert len(answered(window, wire.ACCEPT_COMMAND)) == accepted + 2
+    shown = [params["item"]["command"]["arguments"] for params in window.sent(wire.DID_SHOW)]
+    assert answered(window, wire.ACCEPT_COMMAND)[-2:] == shown[-2:]
 
 
 def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(window: Window) -> None:
@@ -137,7 +140,7 @@ def test_escape_dismisses_for_good_and_then_tab_indents(window: Window) -> None:
     offered(window)
     window.press("Escape")
     nothing_is_shown(window)
-    until(lambda: last_rejected(window) == "rejected", "the server knows")
+    until(lambda: answered(window, wire.REJECT_COMMAND), "the server knows")
     before = len(requests(window))
     window.press("End", "Tab")
     window.sees(lambda screen: screen.document[2].rstrip() != screen.document[2], "Tab inserts blanks")
@@ -151,8 +154,9 @@ def test_an_edit_elsewhere_hides_the_shown_one_which_may_come_back(window: Windo
     rename_twice(window, "elsewhere.py")
     offered(window)
     window.press("End")
+    shown = len(window.sent(wire.DID_SHOW))
     window.type("  # why")
-    until(lambda: last_rejected(window) == "ignored", "the change hid the edit")
+    until(lambda: len(window.sent(wire.DID_SHOW)) > shown, "the edit is shown anew")
     offered(window)
 
 
@@ -163,9 +167,10 @@ def test_keys_that_arrive_before_the_extension_runs_insert_nothing_at_a_stale_pl
     rename_twice(window, f"together-{keys.replace(chr(9), 't')}.py")
     offered(window)
     window.press("End")
+    shown = len(window.sent(wire.DID_SHOW))
     with window.extensions_paused():
         window.press(*("Tab" if key == "\t" else key for key in keys))
-    until(lambda: last_rejected(window) in ("ignored", "cancelled"), "the server knows that the edit has gone")
+    until(lambda: len(window.sent(wire.DID_SHOW)) > shown, "the edit is shown anew")
     offered(window)
     window.type("#")
     screen = window.sees(lambda screen: screen.document[2].endswith("#"), "the cursor is where it was")
@@ -240,10 +245,10 @@ def test_an_edit_right_of_the_cursor_is_ghost_text(window: Window) -> None:
     window.sees(lambda screen: screen.ghost == ".first", "ghost text shows the edit")
     nothing_is_shown(window)
     window.shot("next-edit-ghost")
-    shown = window.sent("speclsp/nextEditShown")[-1]
+    shown = window.sent(wire.DID_SHOW)[-1]["item"]["command"]["arguments"]
     window.press("Tab")
     window.sees(lambda screen: screen.document[5] == "c = lib.read(open_file.first, 1)", "Tab accepts it")
-    until(lambda: shown in window.sent("speclsp/nextEditAccepted"), "the server knows")
+    until(lambda: shown in answered(window, wire.ACCEPT_COMMAND), "the server knows")
 
 
 def test_nothing_is_requested_for_a_paste_a_selection_several_cursors_or_when_off(window: Window) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.lsp.editor_client import Editor, Page
+from support.lsp.edited_document import ROOT, EditPage, until_answering
+from support.lsp.editor_client import Editor
 from support.lsp.faulty_http_server import (
     Behaviour,
     Connection,
@@ -18,11 +19,9 @@ from support.lsp.faulty_http_server import (
     refuses,
     silent,
 )
-from support.waiting import wait_until
 
 from speclsp.lsp.next_edit import wire
 
-ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
 MODEL = "sweepai/sweep-next-edit-1.5B"
 TEXT = "class Job:\n    name = ''\n\n    def load(self, data):\n        self.name = data['name']\n        return self\n"
 LOAD = "        self.name = data['name']\n"
@@ -71,24 +70,12 @@ def llama_server(answer: Behaviour) -> Behaviour:
     return behave
 
 
-class EditPage:
-    """A page of an editor that uses `server`, after an edit that the rules can do nothing with."""
-
-    def __init__(self, editor: Editor, uri: str = "file:///project/job.py") -> None:
-        self.editor, self.page = editor, Page(editor, TEXT, uri=uri)
-        wait_until(lambda: self.ask() == [] and self.outcome() != "")
-        at = TEXT.index("\n\n    def")
-        self.page.edit(at, at, "\n    size = 0")
-
-    def ask(self) -> list[dict[str, Any]]:
-        params = {"textDocument": {"uri": self.page.uri, "version": self.page.version}, "position": self.page.place(20)}
-        edits = self.editor.call(wire.COPILOT_INLINE_EDIT, params)["edits"]
-        assert isinstance(edits, list)
-        return edits
-
-    def outcome(self) -> str:
-        record = self.editor.call("speclsp/explain", {"textDocument": {"uri": self.page.uri}}).get("next_edit", {})
-        return str(record.get("outcome", ""))
+def edited_page(editor: Editor) -> EditPage:
+    """A page after an edit that the rules can do nothing with."""
+    until_answering(editor)
+    page = EditPage(editor, TEXT, "job.py")
+    page.replace("\n\n    def", "\n    size = 0\n\n    def")
+    return page
 
 
 def editor_of(server: FaultyServer) -> Editor:
@@ -115,9 +102,10 @@ def test_an_edit_comes_from_a_server_whose_model_has_the_format(owner: str):
 def check_edits(server: FaultyServer, owner: str, set_answer: Callable[[float], None]) -> None:
     with editor_of(server) as editor:
         editor.begin(**ROOT)
-        page = EditPage(editor)
-        (edit,) = page.ask()
-        assert edit["text"].strip("\n") == ADDED.strip("\n") and page.outcome() == "shown"
+        page = edited_page(editor)
+        edit = page.offer(20)
+        assert edit is not None and edit["text"].strip("\n") == ADDED.strip("\n")
+        assert page.outcome()["outcome"] == "shown"
         (request,) = prompts(server)
         assert request.path == ("/completion" if owner == "llamacpp" else "/v1/completions")
         assert {"<|endoftext|>", "<|file_sep|>"} <= set(request.body["stop"])
@@ -125,25 +113,23 @@ def check_edits(server: FaultyServer, owner: str, set_answer: Callable[[float], 
         assert (request.body["n_probs"] if owner == "llamacpp" else request.body["logprobs"]) == 1
         assert not {"session", "draft_window", "idle"} & set(request.body)
         set_answer(-2.0)
-        page.page.edit(0, 0, "import json\n")
-        assert page.ask() == [] and page.outcome() == "model_unsure"
+        page.edit(0, 0, "import json\n")
+        assert page.offer(20) is None and page.outcome()["outcome"] == "model_unsure"
 
 
 def test_faults_give_no_edit_and_no_further_requests():
     with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
         editor.begin(**ROOT)
-        page = EditPage(editor)
+        page = edited_page(editor)
         server.then.append(silent)
-        waiting = editor.request(wire.COPILOT_INLINE_EDIT, {
-            "textDocument": {"uri": page.page.uri, "version": page.page.version}, "position": page.page.place(20),
-        })  # fmt: skip
+        waiting = editor.request(wire.INLINE_EDIT, page.params(20))
         server.wait(lambda: len(prompts(server)) == 1)
-        page.page.edit(0, 0, "import json\n")
+        page.edit(0, 0, "import json\n")
         assert editor.reply(waiting)["result"] == {"edits": []}
         server.wait(lambda: prompts(server)[0].closed_at is not None)  # the next key closes the connection
         server.then.append(refuses(400, "logprobs is not supported"))
         for _ in range(3):
-            assert page.ask() == []
+            assert page.offer(20) is None
         assert len(prompts(server)) == 2 and editor.statuses()[-1]["state"] in ("ready", "thinking")
         assert editor.popups() == []
 
@@ -152,22 +138,21 @@ def test_an_answer_without_probabilities_is_never_shown():
     with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
         server.always = answers(None)
         editor.begin(**ROOT)
-        page = EditPage(editor)
+        page = edited_page(editor)
         for _ in range(3):
-            assert page.ask() == []
+            assert page.offer(20) is None
         assert len(prompts(server)) == 1
 
 
 def test_another_model_and_a_secret_file_send_nothing():
     with FaultyServer() as server, editor_of(server) as editor:
         editor.begin(**ROOT)
-        assert EditPage(editor).ask() == [] and prompts(server) == []
+        assert edited_page(editor).offer(20) is None and prompts(server) == []
     with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
         server.always = answers(-0.1)
         editor.begin(**ROOT)
-        secret = Page(editor, "TOKEN=zq8canary\n", uri="file:///project/.env")
+        secret = EditPage(editor, "TOKEN=zq8canary\n", ".env")
         secret.edit(0, 0, "OTHER=zq8canary\n")
-        params = {"textDocument": {"uri": secret.uri, "version": secret.version}, "position": secret.place(1)}
-        assert editor.call(wire.COPILOT_INLINE_EDIT, params) == {"edits": []} and prompts(server) == []
-        assert EditPage(editor).ask() != [] and len(prompts(server)) == 1
+        assert secret.offer(1) is None and prompts(server) == []
+        assert edited_page(editor).offer(20) is not None and len(prompts(server)) == 1
         assert "zq8canary" not in json.dumps([request.body for request in server.completions()])

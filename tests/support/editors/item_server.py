@@ -65,7 +65,7 @@ def main(items: str, *_: str) -> None:
             line = texts[params["textDocument"]["uri"]].split("\n")[params["position"]["line"]]
             scripted = json.loads(Path(items).read_text(encoding="utf-8"))
             write({"id": message["id"], "result": {"items": matching(scripted, line, params["position"])}})
-        elif method == "speclsp/nextEdit":
+        elif method == "textDocument/copilotInlineEdit":
             scripted = json.loads(Path(items).read_text(encoding="utf-8"))
             time.sleep(float(scripted.get(NEXT_EDIT, {}).get("delay_s", 0)))
             edits = next_edits(scripted, texts[params["textDocument"]["uri"]], params["textDocument"])
@@ -94,7 +94,8 @@ def next_edits(items: dict[str, dict[str, str]], text: str, document: dict[str, 
     above, _, left = text[: text.index(item["old"])].rpartition("\n")
     line = above.count("\n") + 1 if above else 0
     start, end = ({"line": line, "character": len(left) + width} for width in (0, len(item["old"])))
-    edit = {"id": f"{document['version']}", "text": item["new"], "range": {"start": start, "end": end}}
+    command = {"title": "", "command": "speclsp.didAcceptEdit", "arguments": [f"{document['version']}"]}
+    edit = {"text": item["new"], "range": {"start": start, "end": end}, "command": command}
     return [{**edit, "textDocument": document, "kind": item["kind"], "ghost": False}]
 
 

@@ -43,7 +43,7 @@ RECORDS = """(function()
   local buf = vim.api.nvim_get_current_buf()
   local client = require('speclsp.client').get(buf)
   local here = { textDocument = vim.lsp.util.make_text_document_params(buf), position = { line = 0, character = 0 } }
-  local answer = client and client:request_sync('speclsp/nextEdit', here, 60000, buf)
+  local answer = client and client:request_sync('textDocument/copilotInlineEdit', here, 60000, buf)
   return answer and client:request_sync('speclsp/explain', vim.empty_dict(), 60000, buf).result.next_edit ~= nil
 end)()"""
 

@@ -1,4 +1,4 @@
-"""Documents under edits: with an acceptance tracker, or with the producers of next edits."""
+"""Documents under edits: with an acceptance tracker, with the producers of next edits, or over the wire."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any
 
 from speclsp.lsp.completion.acceptance import AcceptanceTracker, SentItem
 from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.next_edit import wire
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.syntax.grammars import known_id
+from support.lsp.editor_client import Editor, Page, units
+from support.waiting import wait_until
 
+FOLDER = "file:///project/"
+ABILITY = {"experimental": {"speclsp": {wire.ELSEWHERE: True}}}
+ROOT = {"workspaceFolders": [{"uri": FOLDER.rstrip("/"), "name": "project"}]}
 AMPLE_MS = 10_000.0
 WAYS = ("literal", "whole", "lines", "rightmost")
 
@@ -123,3 +130,91 @@ class EditDesk:
         return NextEdits(
             Offers(counted), eligible, lambda: False, ended, lambda: self.activity, model, producer=self.producer
         )
+
+
+class EditPage(Page):
+    """A page in the language of its file; its ignore files have been read."""
+
+    def __init__(self, editor: Editor, text: str, file: str, encoding: str = "utf-16") -> None:
+        self.editor, self.text, self.encoding, self.version = editor, text, encoding, 1
+        self.uri = file if ":" in file else FOLDER + file
+        editor.open(self.uri, text, language=known_id(file))
+        self.offer(0)
+
+    def params(self, cursor: int) -> dict[str, Any]:
+        """The params of a request at an offset."""
+        return {"textDocument": {"uri": self.uri, "version": self.version}, "position": self.place(cursor)}
+
+    def offer(self, cursor: int, **changes: Any) -> dict[str, Any] | None:
+        """The edit that is offered at an offset; None for none. An edit of this document has its version."""
+        edits = self.editor.call(wire.INLINE_EDIT, {**self.params(cursor), **changes})["edits"]
+        assert len(edits) <= 1
+        for edit in edits:
+            assert edit["textDocument"]["uri"] != self.uri or edit["textDocument"]["version"] == self.version
+        return edits[0] if edits else None
+
+    def span(self, edit: dict[str, Any]) -> tuple[int, int]:
+        """The offsets that an edit of this document replaces."""
+        start, end = (self.offset(edit["range"][name]) for name in ("start", "end"))
+        return start, end
+
+    def offset(self, place: dict[str, int]) -> int:
+        lines = self.text.splitlines(keepends=True)
+        line = lines[place["line"]] if place["line"] < len(lines) else ""
+        column = next(n for n in range(len(line) + 1) if units(line[:n], self.encoding) == place["character"])
+        return sum(map(len, lines[: place["line"]])) + column
+
+    def accept(self, edit: dict[str, Any]) -> int:
+        """Show, apply and accept an edit, as clients do. Returns the offset behind the new text."""
+        start, end = self.span(edit)
+        self.editor.notify(wire.DID_SHOW, {"item": {"command": edit["command"]}})
+        self.edit(start, end, edit["text"])
+        self.editor.notify("workspace/executeCommand", edit["command"])
+        return start + len(edit["text"])
+
+    def reject(self, edit: dict[str, Any]) -> None:
+        arguments = edit["command"]["arguments"]
+        self.editor.notify("workspace/executeCommand", {"command": wire.REJECT_COMMAND, "arguments": arguments})
+
+    def replace(self, old: str, new: str, after: str = "") -> int:
+        """Replace the first `old` behind a text. Returns the offset behind `new`."""
+        at = self.text.index(old, self.text.index(after))
+        self.edit(at, at + len(old), new)
+        return at + len(new)
+
+    def replace_all(self, text: str) -> None:
+        """The client sends the whole text, as after a formatter or a change on the disk."""
+        self.text, self.version = text, self.version + 1
+        self.editor.change(self.uri, self.version, {"text": text})
+
+    def change_many(self, *spans: tuple[int, int, str]) -> None:
+        """Several changes in one didChange, the last in the text first."""
+        changes = []
+        for start, end, new in sorted(spans, reverse=True):
+            changes.append({"range": {"start": self.place(start), "end": self.place(end)}, "text": new})
+            self.text = self.text[:start] + new + self.text[end:]
+        self.version += 1
+        self.editor.change(self.uri, self.version, *changes)
+
+    def outcome(self) -> dict[str, Any]:
+        """The explanation of the last request."""
+        record = self.editor.call("speclsp/explain", {"textDocument": {"uri": self.uri}})
+        return record.get("next_edit", {})
+
+    def close(self) -> None:
+        self.editor.notify("textDocument/didClose", {"textDocument": {"uri": self.uri}})
+
+
+def edit_server(*arguments: str, capabilities: dict[str, Any] | None = None, **params: Any) -> Editor:
+    """A server without completion, once requests for next edits reach the producers."""
+    editor = Editor("--set", "completion.enabled=false", *arguments)
+    editor.initialize(capabilities or {}, **(ROOT | params))
+    until_answering(editor)
+    return editor
+
+
+def until_answering(editor: Editor) -> None:
+    """Wait until requests reach the producers: they start after `initialize`."""
+    page = EditPage(editor, "x = 1\n", "first.py")
+    wait_until(lambda: page.offer(0) is None and page.outcome())
+    page.close()

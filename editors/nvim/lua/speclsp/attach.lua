@@ -136,7 +136,7 @@ end
 
 ---@param buf integer
 function M.off(buf)
-  require("speclsp.next_edit").clear("cancelled")
+  require("speclsp.next_edit").clear()
   pcall(api.nvim_del_augroup_by_name, "speclsp." .. buf)
   if api.nvim_buf_is_valid(buf) then
     require("speclsp.keys").unmap(buf)

@@ -138,27 +138,6 @@ local function explain()
   end, api.nvim_get_current_buf())
 end
 
---- Fill the quickfix list with the uses that the last rename has left in the open files.
-local function list_uses()
-  local server = client()
-  if not server then
-    return
-  end
-  lsp_client.request(server, "speclsp/renameUses", vim.empty_dict(), function(err, answer)
-    vim.schedule(function()
-      if err or type(answer) ~= "table" then
-        return notify.say("the server does not know how to list uses: :Speclsp restart", vim.log.levels.WARN)
-      elseif #answer.uses == 0 then
-        local name = answer.old ~= "" and " of " .. answer.old or ""
-        return notify.say(("no use%s is left in the open files"):format(name))
-      end
-      local items = vim.lsp.util.locations_to_items(answer.uses, server.offset_encoding)
-      vim.fn.setqflist({}, " ", { title = ("uses of %s, now %s"):format(answer.old, answer.new), items = items })
-      vim.cmd("botright copen")
-    end)
-  end, api.nvim_get_current_buf())
-end
-
 ---@param name string
 local function use_model(name)
   options.now.settings.model = name
@@ -323,7 +302,6 @@ local subcommands = {
     end,
   },
   explain = { run = explain },
-  uses = { run = list_uses },
   log = { run = open_log },
   doctor = {
     run = function()

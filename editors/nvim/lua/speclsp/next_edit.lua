@@ -19,6 +19,7 @@ local options = require("speclsp.options")
 local view = require("speclsp.next_edit_view")
 
 local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in insert mode
+local REJECT_COMMAND = "speclsp.didRejectEdit"
 local COMPUTED_MS, DONE_MS = 3000, 1000 -- limits of the tail: while the next edit is computed, while "done" is shown
 
 ---@class speclsp.Text
@@ -33,7 +34,7 @@ local COMPUTED_MS, DONE_MS = 3000, 1000 -- limits of the tail: while the next ed
 
 ---@class speclsp.ShownEdit: speclsp.Text
 ---@field client vim.lsp.Client
----@field edit { id: string, text: string, range: lsp.Range, textDocument: { uri: string, version: integer } }
+---@field edit { text: string, range: lsp.Range, textDocument: { uri: string, version: integer }, command: lsp.Command }
 ---@field hunk? speclsp.Hunk nil for an edit of another buffer
 ---@field target? integer that buffer
 ---@field unmap fun()
@@ -111,9 +112,16 @@ local function cancel()
   pending = nil
 end
 
+--- Report the user's answer to an edit.
+---@param now speclsp.ShownEdit
+---@param command string
+local function report(now, command)
+  local params = { command = command, arguments = now.edit.command.arguments }
+  lsp_client.notify(now.client, "workspace/executeCommand", params)
+end
+
 --- Remove the shown edit.
----@param reason? "rejected"|"ignored"|"replaced"|"cancelled" reported to the server; nil for an accepted edit
-local function remove(reason)
+local function remove()
   local now = shown
   if not now then
     return
@@ -122,9 +130,6 @@ local function remove(reason)
   view.hide()
   now.unmap()
   pcall(api.nvim_del_augroup_by_name, "speclsp.next_edit")
-  if reason then
-    lsp_client.notify(now.client, "speclsp/nextEditRejected", { id = now.edit.id, reason = reason })
-  end
   require("speclsp.status").changed()
 end
 
@@ -230,14 +235,14 @@ end
 ---@param target? integer that buffer
 local function show(request, edit, hunk, target)
   end_tail()
-  remove("replaced")
+  remove()
   local buf = request.buf
   followed = request
   local unmap = require("speclsp.keys").map_edit(buf)
   shown = { buf = buf, tick = request.tick, client = request.client, edit = edit, hunk = hunk, target = target }
   shown.unmap = unmap
   draw()
-  lsp_client.notify(request.client, "speclsp/nextEditShown", { id = edit.id })
+  lsp_client.notify(request.client, "textDocument/didShowInlineEdit", { item = { command = edit.command } })
   follow_state()
   require("speclsp.status").changed()
 end
@@ -284,7 +289,7 @@ local function answered(request, err, result)
   if hunk then
     return show(request, edit, hunk)
   end
-  remove("replaced")
+  remove()
   if same(tail, request) then
     tail.is_done = true
     view.draw_done(buf)
@@ -293,8 +298,7 @@ local function answered(request, err, result)
 end
 
 ---@param client vim.lsp.Client
----@param trigger "edit"|"accept"
-local function ask(client, trigger)
+local function ask(client)
   cancel()
   local request = current_text() ---@type speclsp.EditRequest
   request.client = client
@@ -306,9 +310,8 @@ local function ask(client, trigger)
   local params = {
     textDocument = { uri = request.uri, version = vim.lsp.util.buf_versions[request.buf] },
     position = { line = row - 1, character = column },
-    trigger = trigger,
   }
-  request.id = lsp_client.request(client, "speclsp/nextEdit", params, function(err, result)
+  request.id = lsp_client.request(client, "textDocument/copilotInlineEdit", params, function(err, result)
     answered(request, err, result)
   end, request.buf)
 end
@@ -325,7 +328,7 @@ local function ask_after(pause_ms)
       local client = same(text, current_text()) and not same(requested, text) and lsp_client.get(text.buf)
       local is_open = client and not M.off_reason(text.buf) and enabled.state(text.buf, "edit") == "open"
       if client and is_open and not require("speclsp").visible() then
-        ask(client, "edit")
+        ask(client)
       end
     end)
   )
@@ -336,7 +339,7 @@ end
 function M.changed(is_typing)
   local text = current_text()
   if shown and not same(shown, text) then
-    remove("ignored")
+    remove()
   end
   if tail and not same(tail, text) then
     end_tail()
@@ -363,18 +366,17 @@ function M.moved()
 end
 
 --- Remove the shown edit and cancel the request.
----@param reason "replaced"|"cancelled"
-function M.clear(reason)
+function M.clear()
   cancel()
   end_tail()
-  remove(reason)
+  remove()
   requested = nil
 end
 
 --- Draw or hide the shown edit after a change of the state. Remove it if next edits were turned off.
 function M.refresh()
   if shown and (not api.nvim_buf_is_valid(shown.buf) or M.off_reason(shown.buf)) then
-    return M.clear("cancelled")
+    return M.clear()
   end
   draw()
 end
@@ -398,7 +400,7 @@ function M.on(buf, group)
   on({ "CursorMoved", "CursorMovedI" }, M.moved, "request the next edit when a line is finished")
   on({ "BufLeave", "WinLeave" }, function()
     left = shown or pending or left
-    M.clear("cancelled")
+    M.clear()
   end, "one cursor, one edit")
   on({ "BufEnter", "WinEnter" }, function()
     if same(left, current_text()) then
@@ -465,9 +467,9 @@ local function apply(now)
   vim.lsp.util.apply_text_edits({ { range = edit.range, newText = edit.text } }, now.buf, encoding)
   row = math.min(row, api.nvim_buf_line_count(now.buf))
   api.nvim_win_set_cursor(0, { row, col })
-  lsp_client.notify(now.client, "speclsp/nextEditAccepted", { id = edit.id })
+  report(now, edit.command.command)
   begin_tail(now.buf)
-  ask(now.client, "accept")
+  ask(now.client)
 end
 
 local acts = {
@@ -481,9 +483,10 @@ local acts = {
     end
     require("speclsp.suggest").skip() -- ghost text at the new place would take the key for the following edit
   end,
-  dismiss = function()
+  dismiss = function(now)
     cancel()
-    remove("rejected")
+    remove()
+    report(now, REJECT_COMMAND)
   end,
 }
 

@@ -89,7 +89,7 @@ local function redraw()
   end
   local place = cursor_place()
   local count = now.manual and ("%d/%d"):format(now.index, #now.suggestions) or nil
-  require("speclsp.next_edit").clear("replaced")
+  require("speclsp.next_edit").clear()
   ghost.show(place.buf, place.row, place.col, rest, count, require("speclsp.status").latency(now.client.id))
 end
 

@@ -31,7 +31,7 @@ from speclsp.lsp.next_edit.edit_likelihood import (
     probability,
 )
 from speclsp.lsp.next_edit.offers import MAX_RECENT_ANSWERS, Offers
-from speclsp.lsp.next_edit.producer import Proposal
+from speclsp.lsp.next_edit.producer import Found, Proposal
 from speclsp.lsp.reasons import Reason
 
 URI = "file:///work/app.py"
@@ -95,7 +95,7 @@ def test_a_rejected_change_is_not_offered_as_another_kind(kind: str):
     offers = Offers(lambda language, counts: None)
     substitution = Substitution(kind, LINE.strip(), CHANGED.strip())
     place = Place(START, START + len(LINE), CHANGED, substitution, Evidence(1, 0, []))
-    offers.rejected(offers.add(document, Proposal(START, START + len(LINE), CHANGED, place), 0).id)
+    offers.rejected(offers.add(Found(document, Proposal(START, START + len(LINE), CHANGED, place))).id)
     other = Place(START, START + len(LINE), CHANGED, Substitution(PHRASE, "tax", "tax, rate"), Evidence(1, 0, []))
     assert offers.rejections == 1
     assert offers.declined(document, 0, place) == offers.declined(document, 0, other) == Reason.DECLINED

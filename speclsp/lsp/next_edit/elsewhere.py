@@ -1,0 +1,73 @@
+"""Uses in other open documents, after the rename of a name that they import.
+
+recent edits ─► the last renamed name that other documents can import ─► its uses there ─► filters ─► the first one
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from speclsp.errors import error_site
+from speclsp.lsp.documents.document import Document
+from speclsp.lsp.index.open_importers import DocumentUses, OpenImporters, RenamedName
+from speclsp.lsp.next_edit.changes.changed_names import renamed
+from speclsp.lsp.next_edit.offers import Offers
+from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, recent_edit, text_problem
+from speclsp.lsp.next_edit.recent_activity import Edit
+from speclsp.lsp.next_edit.renames import places_elsewhere, spots_of
+
+# Renames by scope that were right in the module's own file, on blind packages (benchmarks/results/next-edit-gate.json).
+# Across files it is not measured.
+PROBABILITY = 0.83
+
+log = logging.getLogger("speclsp.next_edit")
+
+
+@dataclass(eq=False, repr=False)
+class OtherDocuments:
+    """Proposes the uses of the last renamed name, document by document."""
+
+    importers: OpenImporters
+    _last: RenamedName | None = None  # the last name of a rename that other documents can import
+
+    async def propose(
+        self, document: Document, text: str, cursor: int, edits: Sequence[Edit], offers: Offers
+    ) -> Found | None:
+        """The first use, if the newest edit is one of `document`. `cursor`: the offset in `text`, which is near it."""
+        if not edits or edits[-1].uri != document.uri:
+            return None
+        try:
+            name = await self._renamed_name(text, cursor, edits)
+            documents = await self.importers.uses(name, document.uri) if name is not None else []
+        except Exception as error:  # its message may quote a document
+            log.error("the uses in other documents are unknown: %s", error_site(error))
+            return None
+        edits_of = (first_use(uses, name, offers) for uses in documents if name is not None)
+        return next(filter(None, edits_of), None)
+
+    async def _renamed_name(self, text: str, cursor: int, edits: Sequence[Edit]) -> RenamedName | None:
+        """The name that the newest edit is about. None while it is typed at the cursor."""
+        listed = renamed([recent_edit(edit) for edit in edits])
+        for rename in listed:
+            name = RenamedName(edits[-1].uri, rename.old, rename.new)
+            is_complete = any(spots_of(rename, text, cursor))
+            if is_complete and await self.importers.is_defined(name, {line for line, _ in rename.written}):
+                self._last = name
+                return name
+        last = self._last
+        is_same = last is not None and any((last.old, last.new) == (rename.old, rename.new) for rename in listed)
+        return last if last is not None and is_same and await self.importers.is_defined(last) else None
+
+
+def first_use(uses: DocumentUses, name: RenamedName, offers: Offers) -> Found | None:
+    """The first use in a document that the filters allow; None also if the document has changed."""
+    document, text = uses.document, uses.tree.text
+    if document.version != uses.version:
+        return None
+    for place in places_elsewhere(uses.uses, name.old, name.new, text):
+        problem = offers.declined(document, 0, place) or text_problem(text[place.start : place.end], place.new)
+        if not problem and not error_problem(uses.tree, place, lambda: BUDGET_MS):
+            return Found(document, replace(minimal(place, text), probability=PROBABILITY))
+    return None
