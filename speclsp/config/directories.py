@@ -135,12 +135,12 @@ def is_usable(directory: Path) -> bool:
 
 
 def accepts_files(directory: Path) -> bool:
-    """True if this user may make files in an existing directory.
+    """True if `directory` exists and this user may make files in it.
 
     On Windows one is made and removed, because os.access sees only the read-only attribute there.
     """
     if sys.platform != "win32":
-        return os.access(directory, os.W_OK)
+        return directory.is_dir() and os.access(directory, os.W_OK)
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_TEMPORARY  # removed when it is closed
     try:
         os.close(os.open(directory / f".{APP}-{os.getpid()}", flags))

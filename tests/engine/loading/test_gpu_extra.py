@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from support.cli.terminal import runner
 from support.engine.random_models import NATIVE, save_random
 
-from speclsp.cli.first_run import doctor
+from speclsp.cli.first_run import doctor, doctor_installation
 from speclsp.cli.first_run.doctor_check import OK, WARN
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, load_plan, loading
@@ -104,15 +105,19 @@ def test_the_engines_note_setup_and_doctor_name_the_command(capsys: pytest.Captu
 
 
 def test_doctor_without_pytorch_is_no_problem_without_a_gpu(monkeypatch: pytest.MonkeyPatch):
-    def missing(name: str) -> str:
-        raise doctor.metadata.PackageNotFoundError(name)
+    versions = {"tree-sitter": "1.0", "pygls": "1.0"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
 
     assert doctor.device(Config()).status == OK
-    monkeypatch.setattr(doctor.metadata, "version", missing)
-    assert doctor.pytorch().status == OK and "not installed" in doctor.pytorch().found
-    monkeypatch.setattr(doctor.metadata, "version", lambda name: "1.0" if name == "torch" else missing(name))
-    check = doctor.pytorch()
-    assert (check.status, check.found) == (WARN, "torch 1.0; transformers, bitsandbytes not installed")
+    monkeypatch.setattr(metadata, "version", version)
+    assert doctor_installation.packages().status == OK
+    versions["torch"] = "1.0"
+    check = doctor_installation.packages()
+    assert check.status == WARN and "torch 1.0; transformers, bitsandbytes not installed" in check.found
     assert check.fix == f"`{gpu_extra.command()}`"
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from support.cli.denied_directories import deny_new_files
 from support.cli.terminal import Run, Terminal, runner
-from support.soak import in_soak
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
@@ -66,14 +65,6 @@ def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run)
     assert config.config_path().read_bytes() == before
 
 
-def test_a_model_in_a_directory_is_tested_without_a_comparison_of_prompt_orders(run: Run, tmp_path: Path):
-    directory = tmp_path / "tuned"
-    shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
-    code, out, err = run("--model", str(directory))
-    assert (code, err) == (0, "")
-    assert "Download: nothing" in out and "is completed with" in out
-
-
 @pytest.mark.parametrize("name", [name for name in cards.names() if cards.load(name).fim.prefix])
 def test_every_model_definition_with_markers_states_their_order(name: str):
     assert re.search(r"(?m)^order = \"(psm|spm)\"$", (cards.models_root() / f"{name}.toml").read_text("utf-8"))
@@ -98,7 +89,7 @@ def test_without_a_terminal_it_downloads_only_with_yes(run: Run, shop: Shop):
     assert shop.requested_parts() == []
 
 
-@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("n\n", 1), *in_soak(("y\n", 0), ("", 1))])
+@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("n\n", 1)])
 def test_on_a_terminal_it_asks(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch, typed: str, code: int):
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     ended, out, _ = run()
@@ -193,30 +184,14 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return captured.out + captured.err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(("models", "path"), ("models", "verify"), ("models", "pull"), ("models", "list")),
-        pytest.param(("demo", "--repeats", "1"), marks=pytest.mark.soak),
-    ],
-    ids=" ".join,
-)
 @pytest.mark.usefixtures("auto")
-def test_a_command_about_something_else_does_not_print_the_reason_for_the_model(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
-):
-    assert REASON not in printed(capsys, *words)
-
-
-def test_the_status_of_an_engine_does_not_print_the_reason_for_the_model():
-    assert REASON not in control.in_words(HEALTH)
-
-
-@pytest.mark.usefixtures("auto")
-def test_doctor_and_setup_print_the_reason_for_the_model_once(
+def test_doctor_and_setup_alone_print_the_reason_for_the_model_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(doctor, "completion", lambda config, card: iter(()))
-    assert printed(capsys, "doctor").count(REASON) == 1
+    monkeypatch.setattr(doctor, "completion", lambda config, card: doctor.DoctorCheck("completion", doctor.OK, "fast"))
     monkeypatch.setattr(setup, "test_completion", lambda config, card: None)
-    assert printed(capsys, "setup", "--yes").count(REASON) == 1
+    for words in (["doctor"], ["setup", "--yes"]):
+        assert printed(capsys, *words).count(REASON) == 1
+    for action in ("path", "verify", "pull", "list"):
+        assert REASON not in printed(capsys, "models", action)
+    assert REASON not in control.in_words(HEALTH)

@@ -1,4 +1,4 @@
-"""Command line on Windows, as far as a parameter shows it on any system: streams, hints, `doctor` and PowerShell.
+"""Command line on Windows, as far as a parameter shows it on any system: streams, hints and PowerShell.
 
 tests/windows/test_command_line.py runs the same commands under Wine.
 """
@@ -20,8 +20,6 @@ from speclsp.cli import entry, terminal
 from speclsp.cli.arguments import shell_completion
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.complete import positions
-from speclsp.cli.first_run import doctor_system
-from speclsp.cli.first_run.doctor_check import OK, WARN, guarded
 from speclsp.cli.terminal import streams
 from speclsp.errors import InputError, variable_words
 
@@ -66,37 +64,12 @@ def test_windows_reports_a_reader_that_has_gone_as_an_invalid_argument():
     assert streams.as_broken_pipe(gone, "linux") is gone and streams.as_broken_pipe(full, "win32") is full
 
 
-# ── hints and doctor ─────────────────────────────────────────────────────────────────────────────────────────
+# ── hints ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_variable_is_written_as_the_users_shell_takes_it():
     assert variable_words("SPECLSP_TRACEBACK", "1", "win32") == '`$env:SPECLSP_TRACEBACK = "1"`'
     assert variable_words("SPECLSP_TRACEBACK", "1", "linux") == "SPECLSP_TRACEBACK=1"
-
-
-def test_a_program_outside_path_is_a_warning_with_both_ways_to_start_it():
-    scripts = r"C:\Users\Zoë Å\AppData\Roaming\Python\Python313\Scripts"
-    missing = doctor_system.program(lambda name: None, scripts)
-    assert missing.status == WARN
-    assert missing.fix == f"add {scripts} to PATH, or write `py -m speclsp` in place of `speclsp`"
-    assert doctor_system.program(lambda name: rf"{scripts}\{name}.exe").status == OK
-
-
-def test_an_error_of_psutil_warns_that_the_system_gives_no_such_figure():
-    import psutil
-
-    [check] = guarded("next edit", lambda: [psutil.Process(2**30)])
-    assert (check.name, check.status) == ("next edit", WARN)
-    assert check.found.startswith("this system gives no such figure (NoSuchProcess at ") and check.fix
-    [other] = guarded("next edit", lambda: [int("no number")])
-    assert other.status == "fail", "an error of anything else is a failure"
-
-
-def test_copilots_server_is_known_by_its_name_program_or_script():
-    server = {"name": "node", "cmdline": ["node", "/x/copilot-language-server.js", "--stdio"]}
-    assert doctor_system.is_copilot({"name": "copilot-language-server.exe", "cmdline": None})
-    assert doctor_system.is_copilot(server)
-    assert not doctor_system.is_copilot({"name": "vim", "cmdline": ["vim", "a", "b", "copilot-language-server"]})
 
 
 # ── positions ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,107 @@
+"""Checks of `speclsp doctor` on the installation: program, packages, settings, directories and other processes."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import sysconfig
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+import speclsp
+from speclsp import config as settings
+from speclsp.cli.first_run.doctor_check import FAIL, OK, WARN, DoctorCheck
+from speclsp.process_resources import gpu_extra
+from speclsp.process_resources.programs import find_program
+
+PACKAGES = ("tree-sitter", "pygls")
+COPILOT_SERVER = "copilot-language-server"
+
+
+def python(which: Callable[[str], str | None] = find_program, system: str = sys.platform) -> DoctorCheck:
+    """Report the versions. On Windows pip installs the command into a directory that PATH may lack."""
+    found = f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()}"
+    found += f" {platform.machine()}"
+    if system != "win32" or which("speclsp"):
+        return DoctorCheck("python", OK, found)
+    fix = f"add {sysconfig.get_path('scripts')} to PATH, or write `py -m speclsp` in place of `speclsp`"
+    return DoctorCheck("python", WARN, f"{found}; `speclsp` is not on PATH", fix)
+
+
+def packages() -> DoctorCheck:
+    """Check the packages by their metadata, because some imports take seconds, and tree-sitter by a parse."""
+    versions: dict[str, str] = {}
+    for name in (*PACKAGES, *gpu_extra.PACKAGES):
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    found = ", ".join(f"{name} {version}" for name, version in versions.items())
+    for name in PACKAGES:
+        if name not in versions:
+            return DoctorCheck("packages", FAIL, f"{name} is not installed", f"python -m pip install {name}")
+    from speclsp.lsp.syntax.parser import SyntaxParser
+
+    try:
+        tree = SyntaxParser().parse("python", "x = 1", 1000)
+    except (ImportError, ValueError, TypeError) as error:  # a grammar of another ABI
+        return DoctorCheck("packages", WARN, f"{found}; {error}", "python -m pip install -U tree-sitter-python")
+    missing = [name for name in gpu_extra.PACKAGES if name not in versions]
+    if tree is None or 0 < len(missing) < len(gpu_extra.PACKAGES):
+        problem = f"{', '.join(missing)} not installed" if tree else "python did not parse"
+        return DoctorCheck("packages", WARN, f"{found}; {problem}", f"`{gpu_extra.command()}`")
+    return DoctorCheck("packages", OK, f"{found}; no PyTorch, which few models need on a CPU" if missing else found)
+
+
+def of_settings(problems: list[str]) -> DoctorCheck:
+    """Report problems in config.toml and the flags."""
+    path = settings.config_path()
+    if problems:
+        return DoctorCheck("settings", FAIL, " ".join(problems), f"correct {path} or the flags of this command")
+    return DoctorCheck("settings", OK, str(path) if path.exists() else f"the defaults (no {path})")
+
+
+def directories() -> DoctorCheck:
+    """Check that the directories of sockets, logs and weights can be written, or made."""
+    places = {"runtime": settings.runtime_path(), "cache": settings.cache_dir(), "logs": settings.log_dir()}
+    found = ", ".join(f"{name} {place}" for name, place in places.items())
+    denied = [str(path) for path in places.values() if not settings.accepts_files(settings.nearest_existing(path))]
+    fix = f"make {' and '.join(denied)} writable, or set XDG_RUNTIME_DIR, XDG_CACHE_HOME or XDG_STATE_HOME"
+    return DoctorCheck("directories", FAIL if denied else OK, found, fix if denied else "")
+
+
+def shared_engine() -> DoctorCheck:
+    """Report on the engine that this user's editors share, if one runs."""
+    from speclsp.daemon import control
+
+    status = control.status()
+    if status is None:
+        return DoctorCheck("shared", OK, "no engine runs; the first editor starts it")
+    if "pid" not in status:
+        return DoctorCheck("shared", OK, "an engine is starting or stopping")
+    state, clients = status["status"], int(status.get("clients", 0))
+    summary = f"process {status['pid']}, {status['pair'] or 'auto'}, {state}, used by {clients} editors"
+    fix = {"silent": "`speclsp engine stop` ends it", "error": "`speclsp engine status` shows the cause"}.get(state, "")
+    return DoctorCheck("shared", WARN if fix else OK, summary, fix)
+
+
+def next_edit() -> DoctorCheck:
+    """Warn about a running Copilot language server: both would show next edits in the same buffer."""
+    import psutil
+
+    with suppress(psutil.Error, OSError):  # Wine lists no processes
+        for process in psutil.process_iter(["pid", "name", "cmdline"]):
+            if is_copilot(process.info):
+                summary = (
+                    f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer"
+                )
+                fix = "turn off one of them: `speclsp config set next_edit.enabled false`, or the Copilot client"
+                return DoctorCheck("next edit", WARN, summary, fix)
+    return DoctorCheck("next edit", OK, "no other server of next edits runs")
+
+
+def is_copilot(process: dict[str, object]) -> bool:
+    """True for the `info` of a process whose name, program or script is Copilot's server."""
+    command = process["cmdline"]
+    words = [process["name"] or "", *(command[:3] if isinstance(command, list) else [])]
+    return any(Path(str(word)).name.startswith(COPILOT_SERVER) for word in words)
