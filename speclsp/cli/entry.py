@@ -44,10 +44,16 @@ def guarded(run: Callable[[], int], complain: Callable[[str, int], int], bug_hin
     code, problem = outcome(run, bug_hint)
     unwritten = terminal.flush_stdout()
     if unwritten is not None and not problem:
-        closed = isinstance(unwritten, BrokenPipeError)
-        code = CLOSED_PIPE if closed else USER_ERROR
-        problem = "" if closed else os_errors.sentence(unwritten, "stdout", "be written")
+        code, problem = of_stdout(unwritten)
+    terminal.write_stderr("")  # argparse drops an error of stderr, whose buffer would fail again at the end
     return complain(problem, code) if problem else code
+
+
+def of_stdout(error: OSError) -> tuple[int, str]:
+    """The exit code and the sentence for an error of stdout; "" where its reader has gone."""
+    if terminal.is_closed_pipe(error):
+        return CLOSED_PIPE, ""
+    return USER_ERROR, os_errors.sentence(error, "stdout", "be written")
 
 
 def outcome(run: Callable[[], int], bug_hint: str) -> tuple[int, str]:
@@ -60,13 +66,12 @@ def outcome(run: Callable[[], int], bug_hint: str) -> tuple[int, str]:
         return USER_ERROR, str(error)
     except KeyboardInterrupt:
         return INTERRUPTED, ""
-    except BrokenPipeError:
-        return CLOSED_PIPE, ""
     except OSError as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
-        if terminal.flush_stdout() is error:
-            return USER_ERROR, ""
+        unwritten = terminal.flush_stdout()  # it fails again after an error of stdout
+        if unwritten is not None or isinstance(error, BrokenPipeError):
+            return of_stdout(unwritten or error)
         return USER_ERROR, os_errors.sentence(error)
     except MemoryError:
         fix = process_resources.memory().limit_fix(2**62) or "close other programs"

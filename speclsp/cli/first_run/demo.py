@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from speclsp.cli import complete, measure, terminal
 from speclsp.config import Config
@@ -49,7 +50,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         tokens = len(slowly.result.tokens)  # to where the suggestion ends: a plain step never brings more than it needs
         comparison = measure.compare(completer, prepared.request, repeats, tokens, bar.step)
     numbers = measure.facts(comparison)
-    numbers["identical"] = comparison.identical and slowly.text == shown.text
+    numbers["identical"] = numbers["identical"] and slowly.text == shown.text
     print("\n" + table(numbers))
     sys.stdout.flush()
     print(json.dumps({"suggestion": shown.text, **about, **numbers}))
@@ -78,36 +79,26 @@ def in_words(about: Mapping[str, object]) -> str:
     return f"{about['target']}, drafted by {drafter}, on {about['device']}"
 
 
-def table(n: Mapping[str, object]) -> str:
-    """A table of the ways of decoding, side by side."""
-    same = "identical" if n["identical"] else "DIFFERENT: this is a bug, please report it"
-    plain = {
-        "rounds": n["plain_rounds"],
-        "tokens_per_round": 1.0,
-        "ttft_ms": n["plain_ttft_ms"],
-        "decode_ms": n["plain_decode_ms"],
-        "ms_per_token": n["plain_ms_per_token"],
-        "total_ms": n["plain_total_ms"],
-    }
-    columns: dict[str, Mapping[str, object]] = {"plain": plain, "speculative": n}
-    if isinstance(n["model_draft"], Mapping):
-        columns["draft model only"] = n["model_draft"]
-    rows = [("tokens", *(f"{n['new_tokens']}" for _ in columns))]
-    for name, key, form in (
-        ("rounds", "rounds", "{}"),
-        ("tokens per round", "tokens_per_round", "{:.2f}"),
-        ("drafted", "drafted_tokens", "{}"),
-        ("accepted", "accepted_tokens", "{}"),
-        ("rejected", "rejected_tokens", "{}"),
-        ("acceptance rate", "acceptance_rate", "{:.0%}"),
-        ("time to first token", "ttft_ms", "{:.0f} ms"),
-        ("decoding", "decode_ms", "{:.0f} ms"),
-        ("per token", "ms_per_token", "{:.1f} ms"),
-        ("whole answer", "total_ms", "{:.0f} ms"),
-        ("speed-up, decoding", "speed_up", "{:.2f} x"),
-        ("speed-up, whole", "total_speed_up", "{:.2f} x"),
-    ):
-        rows.append((name, *(form.format(of[key]) if key in of else "-" for of in columns.values())))
-    head = f"Medians of {n['repeats']} alternating runs each, without a cached prompt:"
-    lines = [f"  {name:<20} " + " ".join(f"{cell:>16}" for cell in cells) for name, *cells in [("", *columns), *rows]]
-    return "\n".join([head, *lines, f"  text and tokens: {same}"])
+ROWS = (  # name, key in the figures of a way, format
+    ("rounds", "rounds", "{}"),
+    ("tokens per round", "tokens_per_round", "{:.2f}"),
+    ("drafted", "drafted_tokens", "{}"),
+    ("accepted", "accepted_tokens", "{}"),
+    ("time to first token", "ttft_ms", "{:.0f} ms"),
+    ("decoding", "decode_ms", "{:.0f} ms"),
+    ("per token", "ms_per_token", "{:.1f} ms"),
+    ("whole answer", "total_ms", "{:.0f} ms"),
+)
+
+
+def table(numbers: Mapping[str, Any]) -> str:
+    """A table of both ways of decoding, side by side."""
+    ways = ("plain", "speculative")
+    rows = [[name, *(form.format(numbers[way][key]) for way in ways)] for name, key, form in ROWS]
+    speed_ups = f"decoding {numbers['decode_speed_up']:.2f} x, whole answer {numbers['total_speed_up']:.2f} x"
+    same = "identical" if numbers["identical"] else "DIFFERENT: this is a bug, please report it"
+    return (
+        f"Medians of {numbers['repeats']} alternating runs each, without a cached prompt:\n"
+        f"{terminal.aligned([['', *ways], *rows], right={1, 2})}\n"
+        f"speed-up: {speed_ups}\ntext and tokens: {same}"
+    )

@@ -6,7 +6,6 @@ terminals alone, and NO_COLOR is honoured; stdout of a pipe gets the bare text.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -17,31 +16,24 @@ from operator import itemgetter
 from typing import TextIO
 
 from speclsp.cli.terminal.streams import (
-    ESCAPED,
-    OutputFile,
-    discard,
-    enable_escapes,
-    escape,
+    coloured,
     flush_stdout,
+    is_closed_pipe,
     is_terminal,
     prepare_streams,
     write_stderr,
 )
 
 __all__ = [
-    "ESCAPED",
-    "OutputFile",
     "ProgressLine",
     "Screen",
     "aligned",
     "coloured",
     "confirm",
-    "discard",
-    "enable_escapes",
-    "escape",
     "flush_stdout",
     "in_size",
     "in_time",
+    "is_closed_pipe",
     "is_terminal",
     "paint",
     "prepare_streams",
@@ -57,13 +49,6 @@ RATE_S = 0.3  # before this a rate is a guess
 
 
 # ── colours and units ──
-
-
-def coloured(stream: TextIO) -> bool:
-    """True for a terminal that wants colour."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return is_terminal(stream) and enable_escapes(stream)
 
 
 def paint(text: str, style: str, on: bool = True) -> str:

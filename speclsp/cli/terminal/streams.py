@@ -6,38 +6,15 @@ console has Unicode of its own, which needs no code page.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TextIO, TypeGuard
+from typing import TextIO
 
-ESCAPED = "speclsp"  # name of `escape` among the error handlers
 ENABLE_VIRTUAL_TERMINAL_PROCESSING = 0x4  # of SetConsoleMode
-
-
-class OutputFile(io.FileIO):
-    """Descriptor 1, with the error of a write that failed: the layers above may drop it, as argparse does."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data)
-        except OSError as failure:
-            error = as_broken_pipe(failure)
-            self.error = self.error or error
-            raise error from None
-
-
-def as_broken_pipe(error: OSError, system: str = sys.platform) -> OSError:
-    """The error of a write. Windows reports a pipe whose reader has gone as EINVAL: then a BrokenPipeError."""
-    if system == "win32" and error.errno == errno.EINVAL:
-        return BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-    return error
 
 
 def prepare_streams() -> None:
@@ -51,33 +28,23 @@ def prepare_streams() -> None:
             os.fstat(number)
         except OSError:
             null = os.open(os.devnull, os.O_RDWR)  # on POSIX the lowest free number, which is `number`
-            if null == number:
-                os.set_inheritable(null, True)
-            else:
+            if null != number:
                 os.dup2(null, number)
                 os.close(null)
-        stream = getattr(sys, name)
-        if stream is None:
-            stream = io.TextIOWrapper(io.FileIO(os.devnull, "w" if number else "r"), encoding="utf-8")
-        elif number == 1 and stream is sys.__stdout__ and is_file(stream):
-            buffer = io.BufferedWriter(OutputFile(number, "w", closefd=False))
-            stream = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
-        if isinstance(stream, io.TextIOWrapper):
-            own = stream.errors not in ("strict", "surrogateescape")
-            errors = stream.errors if own else ESCAPED if number else "replace"
-            encoding = encoding_of(number, stream.encoding) if is_file(stream) else stream.encoding
-            with suppress(OSError):  # a stdin that was read already keeps its own handling
-                if encoding != stream.encoding:
-                    stream.reconfigure(encoding=encoding, errors=errors)
-                elif not own:
-                    stream.reconfigure(errors=errors)
+            os.set_inheritable(number, True)
+        stream = getattr(sys, name) or open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
+        if isinstance(stream, io.TextIOWrapper):
+            encoding = stream.encoding if is_console(stream) else encoding_of(number, stream.encoding)
+            with suppress(OSError):  # a stdin that was read already keeps its own handling
+                errors = "backslashreplace" if number else "replace"
+                stream.reconfigure(encoding=encoding, errors=errors, write_through=False)  # argparse drops an error
 
 
-def is_file(stream: object) -> TypeGuard[io.TextIOWrapper]:
-    """True for a pipe, a file or a POSIX terminal; False for a Windows console, whose writes are not bytes."""
-    buffer = getattr(stream, "buffer", None)
-    return isinstance(stream, io.TextIOWrapper) and isinstance(getattr(buffer, "raw", buffer), io.FileIO)
+def is_console(stream: io.TextIOWrapper) -> bool:
+    """True for a Windows console, whose writes are not bytes; False for a pipe, a file or a POSIX terminal."""
+    buffer = stream.buffer
+    return not isinstance(getattr(buffer, "raw", buffer), io.FileIO)
 
 
 def encoding_of(
@@ -117,25 +84,11 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and (sys.platform != "win32" or console_mode(stream) is not None)
 
 
-def enable_escapes(stream: TextIO) -> bool:
-    """True if the terminal obeys ANSI escapes. A Windows console does so on request, from Windows 10 on."""
+def coloured(stream: TextIO) -> bool:
+    """True for a terminal that wants colour. A Windows console obeys ANSI escapes on request, from Windows 10 on."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(stream):
+        return False
     return sys.platform != "win32" or console_mode(stream, ENABLE_VIRTUAL_TERMINAL_PROCESSING) is not None
-
-
-def escape(error: UnicodeError) -> tuple[bytes, int]:
-    """The bytes for characters that an encoding lacks: escapes; for a byte of a path that is no text, that byte."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    characters = error.object[error.start : error.end]
-    return b"".join(
-        bytes([ord(character) - 0xDC00])
-        if "\udc80" <= character <= "\udcff"
-        else character.encode("ascii", "backslashreplace")
-        for character in characters
-    ), error.end
-
-
-codecs.register_error(ESCAPED, escape)
 
 
 def write_stderr(text: str, stream: TextIO | None = None) -> None:
@@ -149,14 +102,18 @@ def write_stderr(text: str, stream: TextIO | None = None) -> None:
 
 
 def flush_stdout() -> OSError | None:
-    """Write the rest of the output; the first error of a write. Then the rest is lost, and later flushes succeed."""
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    """Write the rest of the output, and that of a write that failed; its error. The rest is then lost."""
     try:
         sys.stdout.flush()
     except OSError as error:
         discard(1)
-        return raw.error if isinstance(raw, OutputFile) else error
-    return raw.error if isinstance(raw, OutputFile) else None
+        return error
+    return None
+
+
+def is_closed_pipe(error: OSError, system: str = sys.platform) -> bool:
+    """True for the error of a pipe whose reader has gone, which Windows reports as EINVAL."""
+    return isinstance(error, BrokenPipeError) or (system == "win32" and error.errno == errno.EINVAL)
 
 
 def discard(number: int) -> None:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.cli import command_streams
 from support.cli.command_streams import CONDITIONS, commands_of
 
@@ -92,19 +90,6 @@ def test_no_stream_ends_a_command_with_a_traceback_or_as_a_bug(condition: str, t
 
 
 FULL = "speclsp: stdout cannot be written: the disk is full. Free some space, or use a directory on a larger disk."
-
-
-@given(st.text(st.characters(codec="utf-8")), st.sampled_from(["ascii", "latin-1", "utf-8"]))
-def test_every_text_can_be_written_in_every_encoding_and_what_it_has_is_unchanged(text: str, encoding: str):
-    written = text.encode(encoding, terminal.ESCAPED)
-    assert written == text.encode(encoding, "backslashreplace")
-    if text.isascii() or encoding == "utf-8":
-        assert written.decode(encoding) == text
-
-
-@given(st.binary())
-def test_a_path_that_is_no_text_is_written_as_it_is(path: bytes):
-    assert path.decode("utf-8", "surrogateescape").encode("utf-8", terminal.ESCAPED) == path
 
 
 def test_a_stdin_that_was_read_already_is_kept(monkeypatch: pytest.MonkeyPatch):
