@@ -105,8 +105,8 @@ def device(config: Config) -> DoctorCheck:
         quota = f", a quota of {cpus.quota:g} CPUs" if cpus.quota is not None and cpus.quota < cpus.logical else ""
         limit = f" of a limit of {memory.limit_mib} MiB" if memory.limit_mib is not None else ""
         summary = f"cpu, cores: {cpus.cores} ({instructions}){quota}, {memory.free_mib} MiB free{limit}"
-    found = f"{summary}; {problem}" if problem else summary
-    return DoctorCheck("device", WARN if problem else OK, found, "follow the message" if problem else "", facts=facts)
+    summary, fix = (f"{summary}; {problem}", "follow the message") if problem else (summary, "")
+    return DoctorCheck("device", WARN if problem else OK, summary, fix, facts)
 
 
 def use_instructions(config: Config, problem: str, facts: dict[str, object]) -> tuple[str, str]:
@@ -203,8 +203,8 @@ def completion(config: Config, card: Card | None) -> DoctorCheck:
     fix = "follow the message" if (note := getattr(completer, "note", "")) else ""
     if numbers["next_ms"] > SLOW_MS:
         fix = "close other programs, or choose a smaller model (`speclsp models list`)"
-    found = f"{summary}; {note}" if note else summary
-    return DoctorCheck("completion", WARN if fix else OK, found, fix, about | numbers)
+    summary += f"; {note}" if note else ""
+    return DoctorCheck("completion", WARN if fix else OK, summary, fix, about | numbers)
 
 
 def known_hole(completer: Completer, config: Config) -> str:

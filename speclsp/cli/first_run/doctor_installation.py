@@ -22,12 +22,12 @@ COPILOT_SERVER = "copilot-language-server"
 
 def python(which: Callable[[str], str | None] = find_program, system: str = sys.platform) -> DoctorCheck:
     """Report the versions. On Windows pip installs the command into a directory that PATH may lack."""
-    found = f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()}"
-    found += f" {platform.machine()}"
+    summary = f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()}"
+    summary += f" {platform.machine()}"
     if system != "win32" or which("speclsp"):
-        return DoctorCheck("python", OK, found)
+        return DoctorCheck("python", OK, summary)
     fix = f"add {sysconfig.get_path('scripts')} to PATH, or write `py -m speclsp` in place of `speclsp`"
-    return DoctorCheck("python", WARN, f"{found}; `speclsp` is not on PATH", fix)
+    return DoctorCheck("python", WARN, f"{summary}; `speclsp` is not on PATH", fix)
 
 
 def packages() -> DoctorCheck:
@@ -36,7 +36,7 @@ def packages() -> DoctorCheck:
     for name in (*PACKAGES, *gpu_extra.PACKAGES):
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    found = ", ".join(f"{name} {version}" for name, version in versions.items())
+    summary = ", ".join(f"{name} {version}" for name, version in versions.items())
     for name in PACKAGES:
         if name not in versions:
             return DoctorCheck("packages", FAIL, f"{name} is not installed", f"python -m pip install {name}")
@@ -45,12 +45,12 @@ def packages() -> DoctorCheck:
     try:
         tree = SyntaxParser().parse("python", "x = 1", 1000)
     except (ImportError, ValueError, TypeError) as error:  # a grammar of another ABI
-        return DoctorCheck("packages", WARN, f"{found}; {error}", "python -m pip install -U tree-sitter-python")
+        return DoctorCheck("packages", WARN, f"{summary}; {error}", "python -m pip install -U tree-sitter-python")
     missing = [name for name in gpu_extra.PACKAGES if name not in versions]
     if tree is None or 0 < len(missing) < len(gpu_extra.PACKAGES):
         problem = f"{', '.join(missing)} not installed" if tree else "python did not parse"
-        return DoctorCheck("packages", WARN, f"{found}; {problem}", f"`{gpu_extra.command()}`")
-    return DoctorCheck("packages", OK, f"{found}; no PyTorch, which few models need on a CPU" if missing else found)
+        return DoctorCheck("packages", WARN, f"{summary}; {problem}", f"`{gpu_extra.command()}`")
+    return DoctorCheck("packages", OK, f"{summary}; no PyTorch, which few models need on a CPU" if missing else summary)
 
 
 def of_settings(problems: list[str]) -> DoctorCheck:
@@ -64,10 +64,10 @@ def of_settings(problems: list[str]) -> DoctorCheck:
 def directories() -> DoctorCheck:
     """Check that the directories of sockets, logs and weights can be written, or made."""
     places = {"runtime": settings.runtime_path(), "cache": settings.cache_dir(), "logs": settings.log_dir()}
-    found = ", ".join(f"{name} {place}" for name, place in places.items())
+    summary = ", ".join(f"{name} {place}" for name, place in places.items())
     denied = [str(path) for path in places.values() if not settings.accepts_files(settings.nearest_existing(path))]
     fix = f"make {' and '.join(denied)} writable, or set XDG_RUNTIME_DIR, XDG_CACHE_HOME or XDG_STATE_HOME"
-    return DoctorCheck("directories", FAIL if denied else OK, found, fix if denied else "")
+    return DoctorCheck("directories", FAIL if denied else OK, summary, fix if denied else "")
 
 
 def shared_engine() -> DoctorCheck:
