@@ -136,7 +136,7 @@ def choose(
             problem = cpu_obstacle(card, free_mib, speed)
         else:
             problem = gpu_obstacle(card, free_mib, gb_per_s, can_nf4)
-        if not problem and not all(map(fetchable, card.weights())):
+        if not problem and not all(map(fetchable, card.weights(with_draft=device != "cpu"))):
             problem = f"{card.name} is not on this machine: `speclsp setup` downloads it where it can"
         if not problem or card.name == WITHOUT_GPU:
             break
@@ -195,7 +195,7 @@ def choose_by_settings(
 
     if device == "cpu" and not download:
         card, why = choose_among(here)
-        if all(map(here, card.weights())):
+        if here(card.target):
             return card, why
     return choose_among(fetchable(config.models_dir, config.engine.offline, hub_answers))
 
@@ -236,6 +236,11 @@ def auto(config: settings.Config, download: bool = False) -> tuple[Card, str]:
         return card, f"{card.name}, as you chose: {card.figures}."
     device = device_of(config.device)
     return choose_by_settings(config, process_resources.free_mib(device), device, hub.is_reachable, download)
+
+
+def uses_draft(config: settings.Config, device: str) -> bool:
+    """True if a draft model is loaded on the device: on a GPU always, on a CPU by `engine.draft`."""
+    return config.engine.draft or device != "cpu"
 
 
 def device_of(wanted: str) -> str:

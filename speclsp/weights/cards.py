@@ -115,7 +115,7 @@ class Card:
     stop_tokens: tuple[str, ...]
     context_tokens: int
     licence: str
-    memory_mib: Mapping[str, int]  # by the target's quantization; draft, KV cache and work space included
+    memory_mib: Mapping[str, int]  # by the target's quantization; with KV cache and work space, on a GPU with the draft
     edit_format: str = ""  # the prompt that the model was tuned for, to predict the next edit; "" for none
     auto: int = 0  # size rank among the models that "auto" may pick, equal for one model's files; 0: only by name
     instruct: bool = False  # tuned to follow instructions: fill-in-the-middle is weaker than with base weights
@@ -126,15 +126,15 @@ class Card:
         """`judged`, or that there are none, in part of a sentence."""
         return self.judged or "its suggestions were not judged"
 
-    def weights(self) -> tuple[Weights, ...]:
-        """The target's and, if there is one, the draft's."""
-        return (self.target,) if self.draft is None else (self.target, self.draft)
+    def weights(self, with_draft: bool = True) -> tuple[Weights, ...]:
+        """The target's and, if there is one and it is wanted, the draft's."""
+        return (self.target,) if self.draft is None or not with_draft else (self.target, self.draft)
 
     def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
         """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4.
 
-        On a CPU this is the resident memory of the process, and "auto" is int8; fewer bits need less. int8 and fewer
-        bits are computed without torch, except where the package has no library of forward.c.
+        On a CPU this is the resident memory of the process, without a draft. "auto" is int8 there, and fewer bits need
+        less. Both are computed without torch, except where the package has no library of forward.c.
         """
         formats, extra_mib = (["int8"], PROCESS_MIB) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
         if quantization == "auto":

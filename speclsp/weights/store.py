@@ -128,9 +128,9 @@ def _repair(weights: Weights, models_dir: str) -> str:
 
 
 def listing(models_dir: str = "") -> list[tuple[Card, bool]]:
-    """Every card, and True where all of its weights are here."""
+    """Every card, and True where its target is here."""
     known = [cards.load(name) for name in cards.names()]
-    return [(card, all(path(weights, models_dir) is not None for weights in card.weights())) for card in known]
+    return [(card, path(card.target, models_dir) is not None) for card in known]
 
 
 # ── fetching ──

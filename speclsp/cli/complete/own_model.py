@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from speclsp.weights.store import Progress
 
 
-def needed(config: Config, card: Card) -> list[Weights]:
+def needed(config: Config, card: Card) -> tuple[Weights, ...]:
     """The weights that a completion with `card` uses."""
-    draft = card.draft if config.engine.draft else None
-    return [card.target] if draft is None else [card.target, draft]
+    from speclsp.weights import auto_choice
+
+    return card.weights(auto_choice.uses_draft(config, auto_choice.device_of(config.device)))
 
 
 def fetch(config: Config, card: Card, bar: ProgressLine, repair: bool = False) -> None:

@@ -93,21 +93,12 @@ def run_remove(options: argparse.Namespace) -> int:
     if not options.yes and installation.state(card.target, settings.models_dir) != installation.MISSING:
         if not terminal.is_terminal(sys.stdin):
             raise InputError(f"stdin is no terminal to confirm on: `speclsp models remove {card.name} --yes`.")
-        users = ", ".join(users_of(card))
-        note = f" {users} cannot run without it." if users else ""
-        if not terminal.confirm(f"Remove {card.name} from this machine?{note}", default=False):
+        if not terminal.confirm(f"Remove {card.name} from this machine?", default=False):
             print("Nothing is removed.")
             return FAILURE
     freed_bytes = installation.remove(card.target, settings.models_dir)
     print(f"{card.name} is removed; {terminal.in_size(freed_bytes)} are free again")
     return SUCCESS
-
-
-def users_of(card: Card) -> list[str]:
-    """The downloaded models whose draft is this one."""
-    from speclsp.weights import store
-
-    return [other.name for other, here in store.listing() if here and other.draft == card.target]
 
 
 def refuse_in_use(weights: Weights) -> None:

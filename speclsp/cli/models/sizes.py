@@ -64,7 +64,8 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
             f"{card.name} needs {need_mib} MiB of memory and {machine.device} has {machine.memory_mib} MiB free: "
             + memory_fix(smaller, machine.memory.limit_fix(need_mib) if machine.memory else ""),
         )
-    missing = [weights for weights in card.weights() if store.path(weights, config.models_dir) is None]
+    weights_to_load = card.weights(auto_choice.uses_draft(config, machine.device))
+    missing = [weights for weights in weights_to_load if store.path(weights, config.models_dir) is None]
     need_bytes = sum(disk_bytes(weights, config.models_dir) - locations.partial_bytes(weights) for weights in missing)
     if need_bytes > machine.disk_bytes:
         return Obstacle(

@@ -16,7 +16,7 @@ from speclsp.config import Config
 from speclsp.errors import SpeclspError
 from speclsp.weights import adapters, auto_choice, cards, installation, store
 from speclsp.weights.adapters import AdapterCard, AdapterError
-from speclsp.weights.cards import Card
+from speclsp.weights.cards import Card, Weights
 
 ADAPTER_HEAD = ("ADAPTER", "WEIGHTS", "JOBS", "SIZE", "LICENSE", "STATUS")
 HEAD = ("NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS")
@@ -33,28 +33,29 @@ def rows(config: Config) -> list[dict[str, object]]:
 
 def row(card: Card, config: Config, machine: sizes.Machine, current: str) -> dict[str, object]:
     """The facts of one model."""
+    loaded = card.weights(auto_choice.uses_draft(config, machine.device))
     return {
         "name": card.name,
         "title": card.title,
         "target": card.target.name,
         "draft": card.draft.name if card.draft else "",
-        "here": all(store.path(weights, config.models_dir) is not None for weights in card.weights()),
-        "bytes": sum(file.bytes for weights in card.weights() for file in weights.files),  # 0: not in the card
-        "download_bytes": sum(weights.download_bytes() for weights in card.weights()),
-        "prepared_bytes": sum(map(installation.prepared_bytes, card.weights())),  # on the disk, beside the download
+        "here": all(store.path(weights, config.models_dir) is not None for weights in loaded),
+        "bytes": sum(file.bytes for weights in loaded for file in weights.files),  # 0: not in the card
+        "download_bytes": sum(weights.download_bytes() for weights in loaded),
+        "prepared_bytes": sum(map(installation.prepared_bytes, loaded)),  # on the disk, beside the download
         "memory_mib": sizes.needed_mib(card, config, machine),
         "licence": card.licence,
         "fits": sizes.fits(card, config, machine),
-        "status": status(card, config),
+        "status": status(loaded, config),
         "current": card.name == current,
     }
 
 
-def status(card: Card, config: Config) -> str:
-    """The state of the model's files; the draft's counts as well."""
-    if all(weights.format in ("none", "bundled") for weights in card.weights()):
+def status(loaded: Sequence[Weights], config: Config) -> str:
+    """The state of the files of a target and, if it is loaded, its draft."""
+    if all(weights.format in ("none", "bundled") for weights in loaded):
         return "built in"
-    states = [installation.state(weights, config.models_dir) for weights in card.weights()]
+    states = [installation.state(weights, config.models_dir) for weights in loaded]
     for state in (installation.DAMAGED, installation.PARTIAL):
         if state in states:
             return state

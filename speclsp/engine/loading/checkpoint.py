@@ -98,13 +98,13 @@ def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> Non
         token, number = differing[0]
         raise TokenizerMismatch(
             f"{card.target.name} and its draft {name} do not share a tokenizer: {len(differing)} entries differ, "
-            f"the first is {token!r} ({number}). Choose a draft of the same family, or set engine.draft = false."
+            f"the first is {token!r} ({number}). Choose a draft of the same family."
         )
     sample = "def f(x):\n\treturn [y**2 for y in x if y != 10]  # naïve – 東京\n\n\n    const αβ = `${a}`;\r\n"
     if target.encode(sample, add_special_tokens=False).ids != draft.encode(sample, add_special_tokens=False).ids:
         raise TokenizerMismatch(
             f"{card.target.name} and its draft {name} have the same vocabulary but split text differently. "
-            "Choose a draft of the same family, or set engine.draft = false."
+            "Choose a draft of the same family."
         )
 
 

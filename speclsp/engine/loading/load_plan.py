@@ -165,8 +165,8 @@ def cpu_threads(config: Config, parameters: int = 0) -> int:
 def check_limit(card: Card, number_format: str, with_draft: bool) -> None:
     """Raise OutOfMemory if a model needs more than this process may use on a CPU at all, however much is free."""
     need_mib = card.needed_mib("cpu", 0, number_format)
-    if card.draft is not None and not with_draft:  # the card's figure includes both
-        need_mib = int(need_mib * card.target.parameters / (card.target.parameters + card.draft.parameters))
+    if card.draft is not None and with_draft:  # in int8; the card's figure has the target alone
+        need_mib += card.draft.parameters // 2**20
     whole = process_resources.whole_memory()
     if need_mib > whole.free_mib:
         smaller = auto_choice.smaller(card, whole.free_mib, "cpu")

@@ -263,7 +263,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
     fetch = partial(weights_progress, share(progress, 0.0, 0.5))
     models_dir, offline = config.models_dir, config.engine.offline
     target_dir = store.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)
-    draft = card.draft if config.engine.draft else None
+    draft = card.draft if auto_choice.uses_draft(config, device) else None
     draft_dir = store.ensure(draft, models_dir=models_dir, offline=offline, progress=fetch) if draft else None
     plan = pick_plan(config, card, device, target_dir, draft_dir)
     if not plan.draft:

@@ -17,6 +17,7 @@ from speclsp.lsp.backend.edit_prompt import SWEEP
 from speclsp.lsp.backend.types import Status
 from speclsp.process_resources.programs import find_program
 from speclsp.weights import cards, store
+from speclsp.weights.auto_choice import uses_draft
 from speclsp.weights.cards import Card
 
 MIB = 2**20
@@ -53,7 +54,7 @@ def as_json(card: Card, fetched: bool, facts: MachineFacts, config: Config) -> d
         "title": card.title,
         "target": card.target.name,
         "draft": card.draft.name if card.draft else "",
-        "download_mib": 0 if fetched else download_mib(card),
+        "download_mib": 0 if fetched else download_mib(card, uses_draft(config, facts.device)),
         "memory_mib": need_mib,
         "fits": fits,
         "fetched": fetched,
@@ -62,9 +63,9 @@ def as_json(card: Card, fetched: bool, facts: MachineFacts, config: Config) -> d
     }
 
 
-def download_mib(card: Card) -> int:
+def download_mib(card: Card, with_draft: bool) -> int:
     """Download size of the models. Estimated from their parameters if the definition lists no files."""
-    return round(sum(model.download_bytes() for model in card.weights()) / MIB)
+    return round(sum(model.download_bytes() for model in card.weights(with_draft)) / MIB)
 
 
 def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:

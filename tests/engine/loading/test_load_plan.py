@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from speclsp import process_resources
@@ -23,7 +21,7 @@ def whole(monkeypatch: pytest.MonkeyPatch, memory: Memory) -> None:
 def test_a_model_is_loaded_up_to_the_limit_however_little_is_free(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process_resources, "memory", lambda: Memory(1))
     whole(monkeypatch, Memory(NEED_MIB))
-    load_plan.check_limit(CARD, "int8", with_draft=True)
+    load_plan.check_limit(CARD, "int8", with_draft=False)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +35,10 @@ def test_a_model_above_the_limit_is_refused_with_the_way_out(
     with pytest.raises(
         OutOfMemory, match=rf"needs {NEED_MIB} MiB and cpu has {NEED_MIB - 1} MiB.* {fix}.*or set model"
     ):
-        load_plan.check_limit(CARD, "int8", with_draft=True)
+        load_plan.check_limit(CARD, "int8", with_draft=False)
 
 
-def test_a_draft_model_that_is_not_loaded_does_not_count(monkeypatch: pytest.MonkeyPatch):
-    whole(monkeypatch, Memory(NEED_MIB - 1))
-    load_plan.check_limit(CARD, "int8", with_draft=False)
+def test_a_draft_model_that_is_loaded_counts(monkeypatch: pytest.MonkeyPatch):
+    whole(monkeypatch, Memory(NEED_MIB))
     with pytest.raises(OutOfMemory):
-        load_plan.check_limit(replace(CARD, draft=None), "int8", with_draft=False)
+        load_plan.check_limit(CARD, "int8", with_draft=True)

@@ -56,7 +56,7 @@ def loaded_engine(home: Path, *words: str) -> Iterator[EngineProcess]:
 def test_an_engine_in_forward_c_answers_without_torch(isolated: Path):
     """Greedily and sampled; with an adapter, drafts, probabilities, branches, and more texts than cache slots."""
     small_adapters.write(isolated)
-    with loaded_engine(isolated, "--set", "engine.quantization=int8") as engine:
+    with loaded_engine(isolated, "--set", "engine.quantization=int8", "--set", "engine.draft=true") as engine:
         state = engine.http.get("/health").json()
         assert "adapter mine" in state["target"] and "int8" in state["target"] and "int8" in state["draft"]
         for number, options in enumerate([*OPTIONS, {}, {}]):

@@ -87,7 +87,7 @@ def test_with_4_bit_blocks_only_the_adapted_linears_are_rounded_again(tmp_path: 
 
 
 def loaded(models_dir: Path, number_format: str = "auto", adapter: str = "auto") -> CompletionEngine:
-    options = EngineConfig(context_tokens=512, threads=1, quantization=number_format, adapter=adapter)
+    options = EngineConfig(context_tokens=512, threads=1, quantization=number_format, adapter=adapter, draft=True)
     return loading.load(Config(model="tiny", models_dir=str(models_dir), engine=options), CARD)
 
 

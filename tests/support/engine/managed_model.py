@@ -17,7 +17,9 @@ ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n
 
 def tiny(context_tokens: int) -> Config:
     """Settings of a small engine, computed by the reference decoder, whose methods a test can replace."""
-    return Config(model="tiny", engine=EngineConfig(context_tokens=context_tokens, threads=1, quantization="fp32"))
+    return Config(
+        model="tiny", engine=EngineConfig(context_tokens=context_tokens, threads=1, quantization="fp32", draft=True)
+    )
 
 
 class ManagedModel:

@@ -18,9 +18,8 @@ FAST = "int8" if NATIVE else "fp32"  # float32 in the reference decoder takes te
 
 def tiny_engine(number_format: str = FAST, draft: bool = True) -> CompletionEngine:
     """The model, with one thread and a context of 512 tokens."""
-    options = EngineConfig(context_tokens=512, threads=1, quantization=number_format)
-    card = cards.load("tiny")
-    loaded = loading.load(Config(model="tiny", engine=options), card if draft else replace(card, draft=None))
+    options = EngineConfig(context_tokens=512, threads=1, quantization=number_format, draft=draft)
+    loaded = loading.load(Config(model="tiny", engine=options), cards.load("tiny"))
     assert isinstance(loaded, CompletionEngine)
     return loaded
 

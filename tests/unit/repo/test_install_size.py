@@ -135,4 +135,4 @@ def test_the_pages_state_the_memory_of_the_model_definitions():
         assert f"| {figure_mib} |" in engine
     assert f"| 0.5 GB | {stated_gib(small)} GiB | ends of lines" in models
     assert stated_gib("qwen2.5-coder-1.5b-q8_0") == stated_gib(medium), "one figure for both in the table of machines"
-    assert f"with draft model | {stated_gib(medium)} GiB |" in models
+    assert f"| 1.1 GB | {stated_gib(medium)} GiB |" in models

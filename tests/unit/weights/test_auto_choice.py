@@ -144,7 +144,7 @@ def test_a_named_model_keeps_its_name_and_its_figures():
 
 
 def test_a_model_that_does_not_fit_the_memory_is_passed_over():
-    card, why = auto_choice.choose(3_000, "cpu", mirrored, FAST)
+    card, why = auto_choice.choose(2_000, "cpu", mirrored, FAST)
     assert card.name == SMALL
     assert "qwen2.5-coder-1.5b-instruct needs" in why
 

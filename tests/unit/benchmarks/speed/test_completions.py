@@ -21,7 +21,8 @@ from speclsp.engine.decoding.completion import CompletionEngine
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return model_options.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, quantization=FAST)))
+    options = EngineConfig(context_tokens=512, quantization=FAST, draft=True)
+    return model_options.engine(Config(model="tiny", engine=options))
 
 
 class Watched:
@@ -110,7 +111,7 @@ def test_the_command_writes_its_figures_with_their_machine(
 ):
     monkeypatch.chdir(tmp_path)
     words = ["completions", "--model", "tiny", "--holes", "2", "--tokens", "4", "--tokens", "8"]
-    assert main([*words, "--set", "engine.draft=false", "--set", "engine.context_tokens=1024"]) == 0
+    assert main([*words, "--set", "engine.context_tokens=1024"]) == 0
     data = json.loads((tmp_path / "results/completions-tiny.json").read_text())
     assert (data["bench"], data["pair"], data["identical"], data["prompt_cache"]) == (
         "completions", "tiny", True, "cold",

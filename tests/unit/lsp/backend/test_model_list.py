@@ -35,9 +35,10 @@ def test_every_card_is_listed_once_with_licence_title_sizes_and_fit():
 
 def test_the_download_size_is_that_of_the_listed_files_or_of_the_parameters():
     listed, not_listed = cards.load("qwen2.5-coder-0.5b-instruct"), cards.load("starcoder2-7b")
-    assert model_list.download_mib(listed) == round(sum(file.bytes for file in listed.target.files) / 2**20)
-    parameters = not_listed.target.parameters + not_listed.draft.parameters
-    assert model_list.download_mib(not_listed) == round(2 * parameters / 2**20)
+    assert model_list.download_mib(listed, True) == round(sum(file.bytes for file in listed.target.files) / 2**20)
+    target, draft = not_listed.target.parameters, not_listed.draft.parameters
+    assert model_list.download_mib(not_listed, True) == round(2 * (target + draft) / 2**20)
+    assert model_list.download_mib(not_listed, False) == round(2 * target / 2**20)
 
 
 def test_a_fetched_pair_has_no_download_size():
