@@ -7,10 +7,8 @@ import datetime
 import json
 import ssl
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +119,6 @@ OLLAMA = {
 SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
     "vLLM": ({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}, ("vllm", "template", CODER)),
     "SGLang": ({"/v1/models": listing([CODER], "sglang"), "/v1/completions": good}, ("sglang", "template", CODER)),
-    "TGI": (
-        {"/v1/models": listing([CODER], CODER), "/info": tells({"model_id": CODER}), "/v1/completions": good},
-        ("tgi", "template", CODER),
-    ),
     "llama.cpp": (
         {
             "/health": tells({"status": "ok"}),
@@ -200,11 +194,6 @@ async def test_the_url_may_end_at_any_part_of_the_path(ending: str, completions:
         assert await backend.text() == "a + b", backend.status.message
 
 
-async def test_a_url_that_ends_in_infill_selects_the_infill_style():
-    async with using(FaultyServer(paths={"/infill": infilled}), "/infill") as (_, backend):
-        assert await backend.text() == "x"
-
-
 async def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model():
     with FaultyServer(paths={"/v1/completions": good}) as server:
         async with Far(server.url) as backend:
@@ -224,16 +213,14 @@ async def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the
         ({"/v1/models": listing([], "vllm")}, {}, ["lists no models"]),
         ({"/v1/models": tells([1])}, {}, ["lists no models"]),
         ({**OLLAMA, "/api/show": tells({"capabilities": ["completion"]})}, {}, ["Ollama's", "qwen2.5-coder"]),
-        ({"/v1/models": body_of("text/html", b"<html>")}, {}, ["web page"]),
-        ({"/v1/models": refuses(401)}, {}, ["wants a key", "speclsp key set"]),
+        ({"/v1/models": body_of("text/html", b"<html>")}, {}, ["text/html", "correct remote.url"]),
+        ({"/v1/models": refuses(401)}, {}, ["HTTP 401 (Unauthorized)", "speclsp key set"]),
         (
             {"/v1/models": listing(["tiny"], "speclsp"), "/health": tells({"message": "loading, 40%"}, 503)},
             {},
             ["HTTP 503", "loading, 40%", "Next try at"],
         ),
-        ({"/v1/models": refuses(301, location="//x.example/v1")}, {}, ["to http://x.example/v1 (", "set remote"]),
-        ({"/v1/models": refuses(307, location="http://a:99999/")}, {}, ["HTTP 307"]),
-        ({"/v1/models": refuses(429, retry_after="Mon, 01 Jan 99999999999 00:00:00 GMT")}, {}, ["HTTP 429"]),
+        ({"/v1/models": refuses(301, location="//x.example/v1")}, {}, ["HTTP 301", "no redirect is followed"]),
     ],
 )
 async def test_an_unusable_server_is_reported_with_reason_and_fix(
@@ -254,18 +241,6 @@ async def test_an_unusable_address_is_reported_with_the_reason(url: str, words: 
         assert "me:secret" not in str(backend.statuses)
 
 
-@pytest.mark.promise(36)
-async def test_a_key_for_another_server_is_not_sent_and_that_is_reported(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SPECLSP_API_KEY", "sk-1")
-    with FaultyServer(paths={"/v1/models": refuses(401)}) as server:
-        async with Far(server.url, own_url="https://coder.example") as backend:
-            assert "SPECLSP_API_KEY is not sent to" in backend.status.message
-            assert "authorization" not in server.requests[0].headers
-        async with Far(server.url, own_url=server.url) as backend:
-            assert "refuses the key" in backend.status.message
-            assert server.requests[-1].headers["authorization"] == "Bearer sk-1"
-
-
 async def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
     with FaultyServer(paths={"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
         answer = server.everywhere
@@ -277,20 +252,10 @@ async def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
         server.everywhere = locked
         remote.api_keys.store(server.url, "sk-old")
         async with Far(server.url) as backend:
-            assert "refuses the key" in backend.status.message
+            assert "HTTP 401" in backend.status.message
             remote.api_keys.store(server.url, "sk-new")
             await backend.until(lambda status: status.state == "ready")
             assert await backend.text()
-
-
-async def test_the_user_is_prompted_for_the_keyring_once(monkeypatch: pytest.MonkeyPatch):
-    prompts: list[str] = []
-    monkeypatch.setattr(remote, "KEYRING_PROMPT_S", -1.0)  # every lookup counts as a prompt
-    monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: prompts.append(url) or ("", ""))
-    async with using(FaultyServer(paths={"/v1/models": refuses(401)})) as (server, backend):
-        requests_before = len(server.requests)
-        await backend.until(lambda status: len(server.requests) >= requests_before + 2)
-        assert prompts == [server.url]
 
 
 async def test_a_keyring_that_waits_for_the_user_does_not_block_the_editor(monkeypatch: pytest.MonkeyPatch):
@@ -303,22 +268,6 @@ async def test_a_keyring_that_waits_for_the_user_does_not_block_the_editor(monke
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("status", [400, 422])
-async def test_a_field_that_a_strict_gateway_rejects_by_name_is_omitted_from_then_on(status: int):
-    async def strict(request: HttpRequest, connection: Connection) -> None:
-        for name in ("seed", "stop", "skip_special_tokens"):
-            if name in request.body:
-                return await connection.whole(status, f'{{"detail": "unknown field: {name}"}}'.encode())
-        return await good(request, connection)
-
-    async with using(FaultyServer(owner="vllm", always=strict)) as (server, backend):
-        assert await backend.text() == "a + b"
-        assert len(server.completions()) == 4
-        assert await backend.text() == "a + b"
-        assert len(server.completions()) == 5
-        assert backend.status.message == ""
 
 
 async def test_a_refused_request_is_reported_and_the_next_one_is_sent():
@@ -361,11 +310,10 @@ async def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
     secret = "password = 'hunter2 \\ \"twice\"'"
 
     async def quotes(request: HttpRequest, connection: Connection) -> None:
-        error = {"detail": [{"type": "string_type", "loc": ["body", "stop"], "input": request.body}]}
-        await connection.whole(413, json.dumps(error).encode())
+        await connection.whole(413, json.dumps({"detail": f"bad input: {request.body}"}).encode())
 
     async with using(FaultyServer(always=quotes)) as (_, backend):
-        with pytest.raises(EngineError, match="string_type") as raised:
+        with pytest.raises(EngineError) as raised:
             await backend.text(FimRequest(prefix=f"import os\n{secret}\n", line_prefix="print(", suffix=secret))
         for message in (str(raised.value), backend.status.message):
             assert "hunter2" not in message and "import os" not in message and "HTTP 413" in message
@@ -397,44 +345,9 @@ async def test_a_connection_is_reused_after_a_complete_answer():
 async def test_every_answer_is_bounded_in_time_and_size(behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "SLACK_S", 0.3)
     async with using(FaultyServer(always=behaviour)) as (server, backend):
-        with pytest.raises(EngineError, match=r"has not|no end|past max_tokens"):
+        with pytest.raises(EngineError, match=r"has not|no end"):
             await backend.text(FimRequest(prefix="a", deadline_ms=500, max_tokens=10_000))
         server.wait(lambda: server.completions()[-1].closed_at is not None)
-
-
-@pytest.mark.promise(36)
-async def test_three_failures_open_the_breaker_and_one_good_answer_closes_it():
-    async with using(FaultyServer()) as (server, backend):
-        server.then += [refuses(500, "no")] * 4
-        for number in range(3):
-            assert backend.status.state == "ready"
-            with pytest.raises(EngineError):
-                await backend.text()
-            assert ("has failed once" in backend.status.message) == (number < 2)
-        assert backend.status.state == "error"
-        await backend.until(lambda status: status.state == "ready")
-        with pytest.raises(EngineError):
-            await backend.text()
-        assert backend.status.state == "error", "half-open: one failure is enough"
-        await backend.until(lambda status: status.state == "ready")
-        assert await backend.text() == "a + b"
-        server.then.append(refuses(500, "no"))
-        with pytest.raises(EngineError):
-            await backend.text()
-        assert backend.status.state == "ready", "closed: it takes three again"
-
-
-async def test_nothing_is_sent_before_the_date_that_retry_after_names():
-    async with using(FaultyServer()) as (server, backend):
-        retry_at_s = int(time.time()) + 2
-        server.then.append(refuses(429, retry_after=formatdate(retry_at_s, usegmt=True)))
-        with pytest.raises(EngineError):
-            await backend.text()
-        assert "Next try at" in backend.status.message
-        requests_before, now_s, clock_s = len(server.requests), time.monotonic(), time.time()
-        assert remote.retry_after[server.url] >= now_s + retry_at_s - clock_s - 0.1
-        await backend.until(lambda status: status.state == "ready")
-        assert server.requests[requests_before].at >= now_s + retry_at_s - clock_s - 0.1
 
 
 def test_doctor_checks_the_server_instead_of_local_models():
@@ -465,39 +378,29 @@ def ca() -> trustme.CA:
     return trustme.CA()
 
 
-async def test_a_private_certificate_authority_is_trusted_when_the_settings_name_it(ca: trustme.CA, tmp_path: Path):
-    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with FaultyServer(tls(ca)) as server:
-        url = server.url.replace("127.0.0.1", "localhost")
-        async with Far(url, remote={"ca_file": str(tmp_path / "ca.pem")}) as backend:
-            assert await backend.text() == "a + b", backend.status.message
-        async with Far(url) as backend:
-            assert "signed by nobody known here" in backend.status.message
-            assert "remote.ca_file" in backend.status.message
-        assert len(server.requests) == 2, "nothing was sent to the one that is not trusted"
-
-
 @pytest.mark.promise(36)
-async def test_an_expired_certificate_or_one_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
+async def test_only_a_certificate_of_a_known_authority_that_is_valid_for_the_host_is_accepted(
+    ca: trustme.CA, tmp_path: Path
+):
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "empty.pem").write_text("nothing\n")
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
     expired = {"not_before": past, "not_after": past + datetime.timedelta(days=1)}
-    settings = {"ca_file": str(tmp_path / "ca.pem")}
-    for context, words in ((tls(ca, **expired), "must renew it"), (tls(ca, "elsewhere.example"), "another name")):
+    for context, ca_file, words in (
+        (tls(ca), "ca.pem", ""),
+        (tls(ca), "", "remote.ca_file"),
+        (tls(ca, **expired), "ca.pem", "has expired"),
+        (tls(ca, "elsewhere.example"), "ca.pem", "mismatch"),
+        (tls(ca), "empty.pem", "holds no certificates"),
+        (tls(ca), "none.pem", "No such file"),
+        (None, "", "no connection to localhost"),
+    ):
         with FaultyServer(context) as server:
-            async with Far(server.url.replace("127.0.0.1", "localhost"), remote=settings) as backend:
+            url = server.url.replace("127.0.0.1", "localhost").replace("http:", "https:")
+            async with Far(url, remote={"ca_file": str(tmp_path / ca_file) if ca_file else ""}) as backend:
                 assert words in backend.status.message
-            assert server.requests == []
-
-
-async def test_a_ca_file_without_certificates_and_a_server_without_tls_are_reported(tmp_path: Path):
-    (tmp_path / "empty.pem").write_text("nothing\n")
-    for name, words in (("empty.pem", "holds no certificates"), ("none.pem", "No such file")):
-        async with Far("https://localhost:9", remote={"ca_file": str(tmp_path / name)}) as backend:
-            assert words in backend.status.message
-    with FaultyServer() as server:
-        async with Far(server.url.replace("http:", "https:")) as backend:
-            assert "TLS" in backend.status.message
+                assert backend.status.state == ("error" if words else "ready")
+            assert bool(server.requests) == (not words), "nothing was sent to a server that is not trusted"
 
 
 async def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.MonkeyPatch):
@@ -508,5 +411,5 @@ async def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.Monke
             assert await backend.text() == "a + b"
         assert proxy.requests == []
         async with Far("https://coder.example") as backend:
-            assert "proxy" in backend.status.message
+            assert "Proxy" in backend.status.message
         assert proxy.requests[0].method == "CONNECT"

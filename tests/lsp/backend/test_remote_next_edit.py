@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 from support.lsp.edited_document import ROOT, EditPage, until_answering
 from support.lsp.editor_client import Editor
 from support.lsp.faulty_http_server import (
@@ -14,7 +12,7 @@ from support.lsp.faulty_http_server import (
     Connection,
     FaultyServer,
     HttpRequest,
-    choice,
+    body_of,
     listing,
     refuses,
     silent,
@@ -34,40 +32,38 @@ def window_in(prompt: str) -> str:
     return window.replace("<|cursor|>", "")
 
 
-def answers(logprob: float | None, style: str = "vllm") -> Behaviour:
+def answers(logprob: float | None) -> Behaviour:
     """The current window with a line more. A line is a token; None: without log-probabilities."""
 
     async def behave(request: HttpRequest, connection: Connection) -> None:
         window = window_in(request.body["prompt"])
         await connection.head()
         for line in window.replace(LOAD, LOAD + ADDED).splitlines(keepends=True):
-            event: dict[str, Any] = {"content": line, "stop": False} if style == "llamacpp" else choice(line)
-            if logprob is not None and style == "llamacpp":
+            event: dict[str, Any] = {"content": line, "stop": False}
+            if logprob is not None:
                 event["completion_probabilities"] = [{"token": line, "logprob": logprob}]
-            elif logprob is not None:
-                event["choices"][0]["logprobs"] = {"tokens": [line], "token_logprobs": [logprob]}
             await connection.event(event)
-        ends = {"content": "", "stop": True, "stop_type": "eos"}
-        await connection.event(ends if style == "llamacpp" else choice("", "stop"))
+        await connection.event({"content": "", "stop": True, "stop_type": "eos"})
         await connection.end()
 
     return behave
 
 
-def llama_server(answer: Behaviour) -> Behaviour:
-    """Every path of llama.cpp's server, with a model that has the markers."""
+class LlamaServer(FaultyServer):
+    """Every path of llama.cpp's server, with a model that has the markers. /completion is answered as scripted."""
 
-    async def behave(request: HttpRequest, connection: Connection) -> None:
-        if request.path == "/v1/models":
-            await listing([MODEL], "llamacpp")(request, connection)
-        elif request.path == "/infill" and not request.body:
+    def __init__(self, model: str = MODEL, answer: Behaviour = silent) -> None:
+        super().__init__()
+        self.always, self.everywhere, listed = answer, self.behave, listing([model], "llamacpp")
+        self.answers = {"/v1/models": listed, "/health": body_of("application/json", b"{}")}
+
+    async def behave(self, request: HttpRequest, connection: Connection) -> None:
+        if request.path == "/infill" and not request.body:
             await connection.whole(400, b"{}")
-        elif request.path == "/health":
-            await connection.whole(200, b'{"status": "ok"}')
+        elif request.path in self.answers:
+            await self.answers[request.path](request, connection)
         else:
-            await answer(request, connection)
-
-    return behave
+            await (self.then.popleft() if self.then else self.always)(request, connection)
 
 
 def edited_page(editor: Editor) -> EditPage:
@@ -87,38 +83,26 @@ def prompts(server: FaultyServer) -> list[HttpRequest]:
     return [request for request in server.completions() if any(end in str(request.body.get("prompt")) for end in ends)]
 
 
-@pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
-def test_an_edit_comes_from_a_server_whose_model_has_the_format(owner: str):
-    with FaultyServer(models=[MODEL], owner=owner) as server:
-
-        def set_answer(logprob: float) -> None:
-            server.always = answers(logprob, owner)
-            server.everywhere = llama_server(server.always) if owner == "llamacpp" else None
-
-        set_answer(-0.1)
-        check_edits(server, owner, set_answer)
-
-
-def check_edits(server: FaultyServer, owner: str, set_answer: Callable[[float], None]) -> None:
-    with editor_of(server) as editor:
+def test_an_edit_comes_from_a_server_whose_model_has_the_format():
+    with LlamaServer(answer=answers(-0.1)) as server, editor_of(server) as editor:
         editor.begin(**ROOT)
         page = edited_page(editor)
         edit = page.offer(20)
         assert edit is not None and edit["text"].strip("\n") == ADDED.strip("\n")
         assert page.outcome()["outcome"] == "shown"
         (request,) = prompts(server)
-        assert request.path == ("/completion" if owner == "llamacpp" else "/v1/completions")
+        assert request.path == "/completion"
         assert {"<|endoftext|>", "<|file_sep|>"} <= set(request.body["stop"])
         assert request.body["temperature"] == 0 and request.body["stream"] is True
-        assert (request.body["n_probs"] if owner == "llamacpp" else request.body["logprobs"]) == 1
+        assert request.body["n_probs"] == 1
         assert not {"session", "draft_window", "idle"} & set(request.body)
-        set_answer(-2.0)
+        server.always = answers(-2.0)
         page.edit(0, 0, "import json\n")
         assert page.offer(20) is None and page.outcome()["outcome"] == "model_unsure"
 
 
 def test_faults_give_no_edit_and_no_further_requests():
-    with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
+    with LlamaServer() as server, editor_of(server) as editor:
         editor.begin(**ROOT)
         page = edited_page(editor)
         server.then.append(silent)
@@ -127,7 +111,7 @@ def test_faults_give_no_edit_and_no_further_requests():
         page.edit(0, 0, "import json\n")
         assert editor.reply(waiting)["result"] == {"edits": []}
         server.wait(lambda: prompts(server)[0].closed_at is not None)  # the next key closes the connection
-        server.then.append(refuses(400, "logprobs is not supported"))
+        server.then.append(refuses(400, "n_probs is not supported"))
         for _ in range(3):
             assert page.offer(20) is None
         assert len(prompts(server)) == 2 and editor.statuses()[-1]["state"] in ("ready", "thinking")
@@ -135,8 +119,7 @@ def test_faults_give_no_edit_and_no_further_requests():
 
 
 def test_an_answer_without_probabilities_is_never_shown():
-    with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
-        server.always = answers(None)
+    with LlamaServer(answer=answers(None)) as server, editor_of(server) as editor:
         editor.begin(**ROOT)
         page = edited_page(editor)
         for _ in range(3):
@@ -145,11 +128,10 @@ def test_an_answer_without_probabilities_is_never_shown():
 
 
 def test_another_model_and_a_secret_file_send_nothing():
-    with FaultyServer() as server, editor_of(server) as editor:
+    with LlamaServer("qwen2.5-coder-7b") as server, editor_of(server) as editor:
         editor.begin(**ROOT)
         assert edited_page(editor).offer(20) is None and prompts(server) == []
-    with FaultyServer(models=[MODEL]) as server, editor_of(server) as editor:
-        server.always = answers(-0.1)
+    with LlamaServer(answer=answers(-0.1)) as server, editor_of(server) as editor:
         editor.begin(**ROOT)
         secret = EditPage(editor, "TOKEN=zq8canary\n", ".env")
         secret.edit(0, 0, "OTHER=zq8canary\n")

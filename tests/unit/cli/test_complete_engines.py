@@ -163,7 +163,7 @@ def test_remote_url_is_honoured_and_nothing_local_is_started_or_downloaded(run: 
 def test_a_remote_server_that_cannot_be_used_is_the_error_and_nothing_is_downloaded(run: Run):
     code, out, err = run("--set", f"remote.url={NOWHERE}")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"speclsp: remote.url = '{NOWHERE}' cannot be used: nothing listens at")
+    assert err.startswith(f"speclsp: remote.url = '{NOWHERE}' cannot be used: no connection to")
     assert "Next try" not in err
     assert not endpoint.is_locked() and not locations.store_root().exists()
 

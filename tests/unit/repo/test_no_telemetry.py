@@ -35,7 +35,6 @@ CALLS = {"open_connection", "create_connection", "create_datagram_endpoint", "so
 TALKERS = {  # module with a library that can open a connection -> the peer it connects to
     "weights.hub": "the hub, for missing weights",
     "lsp.backend.remote.remote_http": "remote.url, by the user's own settings",
-    "lsp.backend.remote.error_messages": "nobody: it names the errors of lsp.backend.remote.remote_http",
     "lsp.backend.engine_http": "this user's engine",
     "daemon.endpoint": "this user's engine",
     "daemon.control": "this user's engine",

@@ -19,18 +19,16 @@ from urllib.parse import urlsplit
 from speclsp.config import Config, api_keys
 from speclsp.errors import MAX_MESSAGE, EngineError, SpeclspError, shortened
 from speclsp.lsp.backend.engine_http import InvalidResponse, ResponseTimeout, is_loopback_url
-from speclsp.lsp.backend.remote import detection, error_messages, request_styles
+from speclsp.lsp.backend.remote import detection, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
-from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp, Unreachable
+from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp, Unreachable, printable
 from speclsp.lsp.backend.remote.request_styles import RemoteServerType
 from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece, end_task, in_daemon_thread
 
 KEYRING_S = 20.0  # time limit: the system may ask the user to unlock the keyring
-KEYRING_PROMPT_S = 2.0  # a longer access means that the user was prompted: the keyring is not read a second time
 REQUEST_ERRORS = (400, 413, 422)  # HTTP statuses that concern one request, not the server
 EDIT_ERRORS = (400, 404, 405, 422, 501)  # of a next edit: the server takes no such request
-
-retry_after: dict[str, float] = {}  # {URL: time.monotonic() before which nothing is sent}; survives changed settings
+DENIED = (401, 403)
 
 
 class RemoteBackend:
@@ -51,10 +49,9 @@ class RemoteBackend:
         self._http: RemoteHttp | None = None
         self._breaker = CircuitBreaker()
         self._opened = asyncio.Event()
-        self._refused_fields: set[str] = set()  # optional request fields
+        self._pause_s = 0.0  # from the opening of the breaker on
         self._withheld = ""  # message about a stored key that is not for this server
         self._key_denied = False  # the last failure was a refused key
-        self._user_was_prompted = False  # reading the keyring took so long that the user must have been prompted
         self._life: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -70,16 +67,14 @@ class RemoteBackend:
         pass  # no process of ours runs there
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        http = self._http
+        http, is_edit = self._http, request.raw_prompt is not None
         if http is None or self.status.state != "ready":
             raise EngineError(self.status.message or "the server is not known to be ready yet.")
-        is_edit = request.raw_prompt is not None
         if is_edit and not self.status.edit_format:
             raise EngineError("the server's model has no edit format, or gives no log-probabilities.")
-        complete = request_styles.complete_edit if is_edit else request_styles.complete
         began_s, has_output = time.monotonic(), False
         try:
-            async with aclosing(complete(http, self.server, request, self._refused_fields)) as pieces:
+            async with aclosing(request_styles.complete(http, self.server, request)) as pieces:
                 async for piece in pieces:
                     if is_edit and piece.text and not has_output and not piece.logprobs:
                         self._set_status(edit_format="")
@@ -107,55 +102,41 @@ class RemoteBackend:
     async def _live(self) -> None:
         """Detect the server type, and again each time the breaker has been open."""
         try:
-            self._http, api, infill = await self._connect()
+            self._http = await self._connect()
         except SpeclspError as error:
             self._set_status(state="error", message=self._message(error))
             return
-        if (wait_s := retry_after.get(self._url, 0.0) - time.monotonic()) > 0:
-            self._set_status(
-                state="error", message=f"{self.status.remote} asks to be left alone until {clock(wait_s)}."
-            )
-            await asyncio.sleep(wait_s)
         while True:
             self._opened.clear()
             try:
-                self.server = await detection.detect(self._http, self._config, api, infill)
+                self.server = await detection.detect(self._http, self._config)
             except SpeclspError as error:
-                self._open_breaker(error)
+                self._record_failure(error, at_once=True)
             except Exception as error:  # whatever the server's answer causes, detection runs again
-                self._open_breaker(not_understood(error))
+                self._record_failure(not_understood(error), at_once=True)
             else:
-                self._breaker.probe_succeeded()
                 model, target = self.server.card_name or self._config.model, self.server.model or self._url
                 target = target.replace("\\", "/").rpartition("/")[2] if target.endswith(".gguf") else target
                 edit_format = self.server.edit_format
                 self._set_status(state="ready", message="", model=model, target=target, edit_format=edit_format)
                 await self._opened.wait()
-            await asyncio.sleep(self._breaker.wait_s)
-            if self._key_denied and not self._user_was_prompted:
+            await asyncio.sleep(self._pause_s)
+            if self._key_denied:
                 with suppress(SpeclspError):  # then the next detection reports the problem with the old key
-                    fresh, _, _ = await self._connect()  # the message asked the user to store another key
+                    fresh = await self._connect()  # the message asked the user to store another key
                     await self._http.close()
                     self._http = fresh
 
-    async def _connect(self) -> tuple[RemoteHttp, str, bool]:
-        """(client with the key for this server, path of its API, whether to use /infill).
-
-        Raises SpeclspError when the URL or the settings forbid a connection.
-        """
+    async def _connect(self) -> RemoteHttp:
+        """The client with the key for this server. Raises SpeclspError: URL or settings forbid a connection."""
         parts = urlsplit(self._url)
-        if "@" in parts.netloc:
-            raise SpeclspError(
-                "take name and password out of it, settings are no place for them: `speclsp key set URL`."
-            )
-        if parts.query or parts.fragment:
-            raise SpeclspError("it has a `?` or `#` part: write the address alone.")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise SpeclspError("write the address alone, without name, password, `?` or `#`: `speclsp key set URL`.")
         if parts.scheme != "https" and not is_loopback_url(self._url):
             raise SpeclspError(
                 "it would send your code in the clear: use https://, or a tunnel that ends on this machine."
             )
-        root, api, infill = detection.split_url(self._url)
-        url, own_url, began_s = self._url, self._own_url, time.monotonic()
+        url, own_url = self._url, self._own_url
         try:
             reading = in_daemon_thread(lambda: api_keys.find(url, own_url), "keyring")
             key, self._withheld = await asyncio.wait_for(reading, KEYRING_S)
@@ -164,8 +145,7 @@ class RemoteBackend:
                 f"the system's keyring has not answered within {KEYRING_S:.0f} s: open it, and restart the language "
                 f"server, or set {api_keys.VARIABLE}."
             ) from error
-        self._user_was_prompted = time.monotonic() - began_s > KEYRING_PROMPT_S
-        return RemoteHttp(root, key, self._config.remote.ca_file), api, infill
+        return RemoteHttp(url.removesuffix("/completions").removesuffix("/v1"), key, self._config.remote.ca_file)
 
     def _request_succeeded(self) -> None:
         self._breaker.record_success()
@@ -178,34 +158,29 @@ class RemoteBackend:
             return  # another request has reported it
         if isinstance(error, HttpRefused) and error.status in REQUEST_ERRORS:
             self._set_status(message=self._message(error, "has failed once"))
-            return
-        final = isinstance(error, Unreachable) or (isinstance(error, HttpRefused) and error.status < 500)
-        if self._breaker.record_failure(final, getattr(error, "retry_after_s", None)):
-            self._report_open(error)
         else:
+            at_once = isinstance(error, Unreachable) or (isinstance(error, HttpRefused) and error.status < 500)
+            self._record_failure(error, at_once)
+
+    def _record_failure(self, error: SpeclspError, at_once: bool) -> None:
+        self._pause_s = self._breaker.record_failure(at_once, getattr(error, "retry_after_s", 0.0))
+        if not self._pause_s:
             self._set_status(message=self._message(error, "has failed once"))
-
-    def _open_breaker(self, error: SpeclspError) -> None:
-        self._breaker.record_failure(True, getattr(error, "retry_after_s", None))
-        self._report_open(error)
-
-    def _report_open(self, error: SpeclspError) -> None:
+            return
         self._opened.set()
-        self._key_denied = isinstance(error, HttpRefused) and error.status in (401, 403)
-        if getattr(error, "retry_after_s", None) is not None:
-            retry_after[self._url] = time.monotonic() + self._breaker.wait_s
-        self._set_status(state="error", message=f"{self._message(error)} Next try at {clock(self._breaker.wait_s)}.")
+        self._key_denied = isinstance(error, HttpRefused) and error.status in DENIED
+        next_try = time.strftime("%H:%M:%S", time.localtime(time.time() + self._pause_s))
+        self._set_status(state="error", message=f"{self._message(error)} Next try at {next_try}.")
 
     def _message(self, error: SpeclspError, predicate: str = "cannot be used") -> str:
-        # without a password, which is refused anyway
-        url = urlsplit(self._url)._replace(netloc=self.status.remote).geturl()
-        denied = isinstance(error, HttpRefused) and error.status in (401, 403)
+        url = urlsplit(self._url)._replace(netloc=self.status.remote, query="", fragment="").geturl()  # without secrets
+        denied = isinstance(error, HttpRefused) and error.status in DENIED
         hint = f" {self._withheld[0].upper()}{self._withheld[1:]}" if denied and self._withheld else ""
         return f"remote.url = {url!r} {predicate}: {error}{hint}"
 
     def _set_status(self, **changes: str) -> None:
         # a server can put anything into these texts
-        safe = {name: shortened(error_messages.visible(text), MAX_MESSAGE) for name, text in changes.items()}
+        safe = {name: shortened(printable(text), MAX_MESSAGE) for name, text in changes.items()}
         status = replace(self.status, **safe)  # type: ignore[arg-type]
         if status != self.status:
             self.status = status
@@ -215,8 +190,3 @@ class RemoteBackend:
 def not_understood(error: Exception) -> InvalidResponse:
     """The error for an unforeseen exception while an answer is parsed."""
     return InvalidResponse(f"its answer cannot be understood ({type(error).__name__}).")
-
-
-def clock(wait_s: float) -> str:
-    """Wall-clock time in `wait_s` seconds."""
-    return time.strftime("%H:%M:%S", time.localtime(time.time() + wait_s))

@@ -1,34 +1,29 @@
-"""Request bodies and answer parsing for remote servers, in the three styles that they understand.
+"""Request bodies and answer parsing for remote servers, in the two styles that they understand.
 
-    infill     POST /infill: prefix and suffix unchanged; the server adds the markers and truncates the text
-    template   POST /v1/completions: one prompt, built with the markers of the model's card
-    suffix     POST /v1/completions with `prompt` and `suffix`: the server adds its own markers
+    infill        POST /infill: prefix and suffix unchanged; the server adds the markers and truncates the text
+    completions   POST /v1/completions: one prompt, built with the markers of the model's card ("template"), or `prompt`
+                  and `suffix`, to which the server adds its own markers ("suffix")
 
-A next edit is a whole prompt, answered with the log-probability of each token: POST /completion at our own engine, and
-at llama.cpp with `n_probs`; POST /v1/completions with `logprobs` elsewhere. Its characters are counted by the texts of
-the tokens, because text that may begin a stop string arrives later than its tokens. An answer without log-probabilities
-gives no edit: nothing would tell how sure the model is.
+A next edit is a whole prompt for POST /completion of our own engine, or of llama.cpp, whose `n_probs` reports the
+log-probability of each token.
 
-In the last two styles, all text before the cursor stands before the first marker. A remote server does no token
-healing for a half-typed word, as our engine does, and models have learnt words cut in two at that marker. (Without
-token healing, 10 of 63 lines came out exactly right in this order, and 10 with the current line behind the last
-marker; of the lines cut in mid-word 3 against 1: docs/benchmarks.md. A small sample.) The text never
-begins with a family's first token: servers add it. Only fields that OpenAI describes are sent, except to servers that
-are known to accept more.
+In the second style, all text before the cursor stands before the first marker. A remote server does no token healing
+for a half-typed word, as our engine does, and models have learnt words cut in two at that marker. (Without token
+healing, 10 of 63 lines came out exactly right in this order, and 10 with the current line behind the last marker; of
+the lines cut in mid-word 3 against 1: docs/benchmarks.md. A small sample.) The text never begins with a family's first
+token: servers add it. Only fields that OpenAI describes are sent, except to servers that are known to accept more.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from speclsp.errors import EngineError
 from speclsp.lsp.backend import infill_codec
-from speclsp.lsp.backend.engine_http import ConnectionLost, InvalidResponse
-from speclsp.lsp.backend.remote.remote_http import DONE, HttpRefused, RemoteHttp
+from speclsp.lsp.backend.engine_http import ConnectionLost
+from speclsp.lsp.backend.remote.remote_http import RemoteHttp
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.plain_text import first_stop, longest_stop_start
 from speclsp.weights.cards import Fim
@@ -37,22 +32,19 @@ INFILL, TEMPLATE, SUFFIX = "infill", "template", "suffix"
 MAX_STOPS = 4  # the limit of OpenAI, and of TGI by default
 OWN_FIELDS = ("session", "previous")  # fields of /infill that only our own engine knows
 LIMITS = ("length", "limit")  # a server's words for the end at max_tokens; every other end is the model's
-EventParts = tuple[str, tuple[tuple[int, float], ...], str]  # text, log-probabilities, "" or the reason that it ends
-OPTIONAL = ("seed", "stop", "skip_special_tokens")  # left out when a server refuses them by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteServerType:
     """Type of a server, as detected: its software, its model, and the way to send requests."""
 
-    kind: str = ""  # "vllm" | "sglang" | "llama.cpp" | "tgi" | "ollama" | "speclsp" | "": unknown
+    kind: str = ""  # "vllm" | "sglang" | "llama.cpp" | "ollama" | "speclsp" | "": unknown
     style: str = TEMPLATE
     model: str = ""  # by the name that the server uses
     card_name: str = ""  # of the model, or its family's
     fim: Fim = field(default_factory=Fim)
     stop: tuple[str, ...] = ()  # strings that end a completion
-    api: str = "v1"  # the path of its OpenAI API
-    edit_format: str = ""  # of its model; "" for none
+    edit_format: str = ""  # of its model, at a server that reports log-probabilities; "" for none
 
     @property
     def accepts_extra_fields(self) -> bool:
@@ -60,93 +52,49 @@ class RemoteServerType:
         return self.kind in ("vllm", "sglang")
 
 
-def complete(
-    http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
-) -> AsyncGenerator[StreamPiece, None]:
-    """The completion, piece by piece; the last piece carries the CompletionCost. Raises EngineError.
-
-    `refused_fields`: optional fields that this server refused before; this function adds to it.
-    """
-    if server.style != INFILL:
-        return _complete_with_retries(http, server, request, refused_fields)
-    body = infill_codec.infill_body(request)
-    if server.kind != "speclsp":
-        body = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-    return _infill_pieces(http, "infill", body, request)
-
-
-def complete_edit(
-    http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
-) -> AsyncGenerator[StreamPiece, None]:
-    """The answer to a whole prompt, as `complete`, with the log-probability of each token."""
-    path, body = edit_request(server, request)
-    body = {name: value for name, value in body.items() if name not in refused_fields}
-    if server.kind == "speclsp":
-        return _infill_pieces(http, path, body, request)
-    return _completion_pieces(http, path, body, request, request.stop + server.stop, parse_edit_event)
+def complete(http: RemoteHttp, server: RemoteServerType, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+    """The completion, piece by piece; the last piece carries the CompletionCost. Raises EngineError."""
+    if request.raw_prompt is not None:
+        return _infill_pieces(http, "completion", edit_body(server, request), request)
+    if server.style == INFILL:
+        body = infill_codec.infill_body(request)
+        if server.kind != "speclsp":
+            body = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+        return _infill_pieces(http, "infill", body, request)
+    return _completion_pieces(http, server, request)
 
 
 async def _infill_pieces(
     http: RemoteHttp, path: str, body: Mapping[str, object], request: FimRequest
 ) -> AsyncGenerator[StreamPiece, None]:
-    """The pieces of an answer in the format of /infill."""
+    """The pieces of an answer in the format of /infill and /completion."""
     async with aclosing(http.post_events(path, body, request.deadline_ms, is_last, session_header(request))) as events:
         async for event in events:
-            if event is not DONE:
-                yield infill_codec.parse_piece(event)
-                if infill_codec.is_last(event):
-                    return
+            piece = infill_codec.parse_piece(event)
+            yield replace(piece, logprobs=logprobs) if (logprobs := token_logprobs(event)) else piece
+            if is_last(event):
+                return
     raise ConnectionLost("its answer ended before its last piece.")
 
 
-async def _complete_with_retries(
-    http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
-) -> AsyncGenerator[StreamPiece, None]:
-    """POST /v1/completions, again without an optional field that the server refuses by name."""
-    has_begun, path = False, f"{server.api}/completions"
-    for _ in (*OPTIONAL, ""):
-        body = {name: value for name, value in completion_body(server, request).items() if name not in refused_fields}
-        try:
-            async with aclosing(
-                _completion_pieces(http, path, body, request, server.stop, parse_completion_event)
-            ) as pieces:
-                async for piece in pieces:
-                    has_begun = True
-                    yield piece
-            return
-        except HttpRefused as error:
-            named = {name for name in OPTIONAL if name in body and name in error.server_text}
-            if has_begun or not named or error.status not in (400, 422):
-                raise
-            refused_fields |= named
-    raise EngineError("it refuses the request.")  # not reached: each attempt leaves out at least one field
-
-
 async def _completion_pieces(
-    http: RemoteHttp,
-    path: str,
-    body: Mapping[str, object],
-    request: FimRequest,
-    stops: Sequence[str],
-    parse: Callable[[Mapping[str, Any]], EventParts],
+    http: RemoteHttp, server: RemoteServerType, request: FimRequest
 ) -> AsyncGenerator[StreamPiece, None]:
-    """The pieces of an answer that ends with a finish reason, or at a stop string."""
-    stop_filter, tokens = StopStringFilter(stops), 0
-    async with aclosing(http.post_events(path, body, request.deadline_ms, is_last, session_header(request))) as events:
+    """The pieces of an answer of /v1/completions, which ends with a finish reason, or at a stop string."""
+    stop_filter, body, header = StopStringFilter(server.stop), completion_body(server, request), session_header(request)
+    posting = http.post_events("v1/completions", body, request.deadline_ms, is_last, header)
+    async with aclosing(posting) as events:
         async for event in events:
-            new_text, logprobs, reason = parse(event) if event is not DONE else ("", (), "stop")
-            text, ended = stop_filter.add(new_text)
-            tokens += len(logprobs) or bool(text)  # servers send one event for each token, or nearly
-            if text or logprobs:
-                yield StreamPiece(text=text, tokens=len(logprobs) or 1, logprobs=logprobs)
-            if ended or reason:
+            new_text = choice_of(event).get("text")
+            text, ended = stop_filter.add(new_text if isinstance(new_text, str) else "")
+            if text:
+                yield StreamPiece(text=text, tokens=1)
+            if ended or is_last(event):
                 if not ended and (rest := stop_filter.rest()):
                     yield StreamPiece(text=rest)
-                stop_type = "limit" if reason in LIMITS and not ended else "eos"
-                yield StreamPiece(cost=CompletionCost(stop_type=stop_type))
+                at_limit = not ended and choice_of(event).get("finish_reason") in LIMITS
+                yield StreamPiece(cost=CompletionCost(stop_type="limit" if at_limit else "eos"))
                 return
-            if tokens > 2 * request.max_tokens + 16:
-                raise InvalidResponse("it goes on past max_tokens.")
     raise ConnectionLost("its answer ended before its last piece.")
 
 
@@ -170,21 +118,20 @@ def completion_body(server: RemoteServerType, request: FimRequest) -> dict[str, 
     return body
 
 
-def edit_request(server: RemoteServerType, request: FimRequest) -> tuple[str, dict[str, object]]:
-    """The path and the body of a request for a next edit."""
+def edit_body(server: RemoteServerType, request: FimRequest) -> dict[str, object]:
+    """The body of /completion for a next edit."""
     if server.kind == "speclsp":
-        return "completion", infill_codec.request_body(request)
-    shared = {"prompt": request.raw_prompt, "temperature": 0.0, "seed": request.seed, "stream": True}
-    stops = [*request.stop, *server.stop]
-    if server.kind == "llama.cpp":
-        own = {"n_predict": request.max_tokens, "n_probs": 1, "cache_prompt": True, "stop": stops}
-        return "completion", shared | own
-    own = {"model": server.model, "max_tokens": request.max_tokens, "logprobs": 1}
-    if server.accepts_extra_fields:
-        own |= {"stop": stops, "skip_special_tokens": False}
-    else:
-        own["stop"] = stops[:MAX_STOPS]
-    return f"{server.api}/completions", shared | own
+        return infill_codec.request_body(request)
+    return {
+        "prompt": request.raw_prompt,
+        "temperature": 0.0,
+        "seed": request.seed,
+        "stream": True,
+        "n_predict": request.max_tokens,
+        "n_probs": 1,
+        "cache_prompt": True,
+        "stop": [*request.stop, *server.stop],
+    }
 
 
 def fim_prompt(fim: Fim, request: FimRequest) -> str:
@@ -215,18 +162,7 @@ def session_header(request: FimRequest) -> dict[str, str]:
 
 def is_last(event: Mapping[str, Any]) -> bool:
     """True if only events without a use follow."""
-    return infill_codec.is_last(event) or bool(finish_reason_of(event))
-
-
-def finish_reason_of(event: Mapping[str, Any]) -> str:
-    """Reason that the completion ends with this event; "" when it continues."""
-    choice = choice_of(event)
-    return str(choice.get("finish_reason") or "")
-
-
-def text_of(event: Mapping[str, Any]) -> str:
-    text = choice_of(event).get("text")
-    return text if isinstance(text, str) else ""
+    return infill_codec.is_last(event) or bool(choice_of(event).get("finish_reason"))
 
 
 def choice_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -236,36 +172,16 @@ def choice_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return choice if isinstance(choice, Mapping) else {}
 
 
-def parse_completion_event(event: Mapping[str, Any]) -> EventParts:
-    """The new text, and the reason that the completion ends with it."""
-    return text_of(event), (), finish_reason_of(event)
-
-
-def parse_edit_event(event: Mapping[str, Any]) -> EventParts:
-    """The new text in either API's field, the log-probabilities of its tokens, and the reason that it ends there."""
-    content = event.get("content")
-    text = content if isinstance(content, str) else text_of(event)
-    reason = str(event.get("stop_type") or "eos") if event.get("stop") is True else finish_reason_of(event)
-    return text, tuple(logprobs_of(event)), reason
-
-
-def logprobs_of(event: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
-    """(characters, log-probability) of each new token, as far as the server reports them."""
+def token_logprobs(event: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
+    """(characters, log-probability) of each new token that llama.cpp reports."""
     listed = event.get("completion_probabilities")
-    if isinstance(listed, list):
-        pairs = [(entry.get("token"), entry.get("logprob")) for entry in listed if isinstance(entry, Mapping)]
-    else:
-        reported = choice_of(event).get("logprobs")
-        reported = reported if isinstance(reported, Mapping) else {}
-        tokens, logprobs = reported.get("tokens"), reported.get("token_logprobs")
-        if not isinstance(tokens, list) or not isinstance(logprobs, list):
-            return
-        pairs = list(zip(tokens, logprobs, strict=False))
-    for token, logprob in pairs:
-        if isinstance(token, str) and isinstance(logprob, int | float) and not math.isnan(logprob):
-            # a part of a character has no text of its own, or a placeholder
-            characters = 0 if token.startswith("bytes:") or token == "\N{REPLACEMENT CHARACTER}" else len(token)
-            yield characters, min(float(logprob), 0.0)
+    entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+    pairs = [(entry.get("token"), entry.get("logprob")) for entry in entries]
+    return tuple(
+        (len(token.removesuffix("\N{REPLACEMENT CHARACTER}")), min(float(logprob), 0.0))  # it is a part of a character
+        for token, logprob in pairs
+        if isinstance(token, str) and isinstance(logprob, int | float) and logprob == logprob
+    )
 
 
 class StopStringFilter:
