@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -77,11 +76,3 @@ def test_the_command_outside_a_checkout_reports_one_error(
     monkeypatch.setattr(results_file, "CHECKOUT", tmp_path)
     assert main(["charts"]) == 2
     assert capsys.readouterr().err == f"benchmarks: {OUTSIDE_A_CHECKOUT}\n"
-
-
-def test_short_innermost_lists_and_objects_take_one_line():
-    content = {"a": {"low": 0.1, "high": [1, 2]}, "text": "odd ] { text ", "long": ["x" * 100, "y" * 100], "none": []}
-    text = results_file.as_text(content)
-    assert '"high": [1, 2]' in text
-    assert json.loads(text) == content
-    assert max(map(len, text.splitlines())) <= results_file.LINE_CHARACTERS

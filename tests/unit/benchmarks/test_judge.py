@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from benchmarks.judge import HIGHER, METRICS, REFERENCE, Measures
 from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.person import Keyboard
 from benchmarks.keystrokes.economy.recording import Recording
-from benchmarks.quality import quality, run_task
+from benchmarks.quality import quality
 from benchmarks.quality.auto_closed import editor_pairs
 from benchmarks.quality.auto_closed.places import Case
 from benchmarks.quality.tasks.cross_file_names import SourceFile
@@ -29,15 +28,6 @@ from speclsp.lsp.completion.confidence import lines, token_spans
 
 TEXT = "const a = foo(bar(1));\n"
 BODY = "\n    first(line)\n    second(line)"
-
-
-@given(st.lists(st.integers(), min_size=1), st.integers(1, 40))
-def test_a_part_holds_items_at_equal_distances_in_their_order(items: list[int], count: int):
-    numbers = judge.evenly(range(len(items)), count)
-    assert len(numbers) == min(count, len(items)) and numbers[0] == 0
-    distances = [later - earlier for earlier, later in pairwise(numbers)]
-    assert all(distance > 0 for distance in distances) and max(distances, default=0) - min(distances, default=0) <= 1
-    assert judge.evenly(items, count) == [items[number] for number in numbers]
 
 
 # ── the judgement ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,20 +162,6 @@ def test_the_command_prints_one_page_and_writes_one_file(command: Any, capsys: p
     assert '"tiny": Curve(' in out and summary["curve"]["bodies"] == 2
     assert out.rstrip().splitlines()[-2] == summary["verdict"], "the same answers from both"
     assert summary["verdict"].endswith("no difference is beyond chance.")
-
-
-@pytest.mark.slow
-def test_a_second_run_generates_nothing_and_judges_the_same(command: Any, monkeypatch: pytest.MonkeyPatch):
-    first = command()
-    monkeypatch.setattr(run_task, "generate", lambda *_, **__: pytest.fail("generated again"))
-    assert command()["measures"] == first["measures"]
-
-
-def test_too_few_lines_for_a_curve_are_reported_in_its_place():
-    assert judge.curve_of([], "tiny") == (
-        None,
-        "0 first lines: a fit needs 10 right and 10 wrong ones, so more bodies.",
-    )
 
 
 def test_the_reference_is_not_judged_beside_itself(capsys: pytest.CaptureFixture[str]):

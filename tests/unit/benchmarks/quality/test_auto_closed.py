@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from benchmarks.quality.auto_closed import auto_closed, editor_pairs, outcomes
+from benchmarks.quality.auto_closed import editor_pairs, outcomes
 from benchmarks.quality.auto_closed.editor_pairs import Place
 from benchmarks.quality.auto_closed.outcomes import Outcome
-from benchmarks.quality.auto_closed.places import SHA256
 from benchmarks.quality.run_task import Row
 from benchmarks.quality.scoring.scores import Judged
 from benchmarks.quality.tasks.tasks import Task
@@ -21,7 +18,6 @@ from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 
 RULES = lexical_rules.rules_of(grammar("javascript"))
-CLOSERS = {"(": ")", "[": "]", "{": "}"}
 ATOMS = st.sampled_from(["a", "count", '"text"', "'it'", "12", "x.y", '")"'])
 EXPRESSIONS = st.recursive(
     ATOMS,
@@ -68,14 +64,6 @@ def test_the_answer_and_the_rest_are_a_balanced_document(text: str, data: st.Dat
 
 
 @given(TEXTS, st.data())
-def test_the_authors_text_is_the_answer_and_the_rest_without_what_is_not_typed(text: str, data: st.DataObject):
-    place = drawn_place(data, text)
-    assert text.startswith(text[: place.cursor] + place.answer)
-    behind = iter(text[place.cursor + len(place.answer) : place.end])
-    assert all(character in behind for character in place.rest + place.mark)  # a part of it, in its order
-
-
-@given(TEXTS, st.data())
 def test_the_rest_closes_only_what_the_line_opens_left_of_the_cursor(text: str, data: st.DataObject):
     place = drawn_place(data, text, typed_around=False)
     line = text[text.rfind("\n", 0, place.cursor) + 1 : place.cursor]
@@ -87,16 +75,6 @@ def test_the_rest_closes_only_what_the_line_opens_left_of_the_cursor(text: str, 
         assert opened[: len(closers)] == list(closers)
     else:
         assert opened[: len(closers)] == list(closers) and closers
-
-
-@given(TEXTS, EXPRESSIONS)
-def test_after_enter_the_body_and_its_closers_are_the_same_text(text: str, value: str):
-    text += f"while (a) {{\n  go({value});\n}}\n"
-    place = place_at(text, text.index("while (a) {") + len("while (a) {"))
-    assert place is not None and place.kind == "block"
-    entered = editor_pairs.entered(text, place)
-    assert entered is not None and entered.answer == f"go({value});"
-    assert entered.author_text(text) == place.author_text(text)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +91,6 @@ def test_an_editor_leaves_these_closers(before: str, answer: str, rest: str, beh
     place = place_at(f"{before}{answer}{rest}{behind}\n", len(before))
     assert place is not None
     assert (place.answer, place.rest) == (answer, rest)
-
-
-def test_text_typed_between_the_closers_stays_if_asked():
-    text = "useEffect(() => {\n  go();\n}, [go]);\n"
-    cursor = text.index("{") + 1
-    stays, dropped = place_at(text, cursor, typed_around=True), place_at(text, cursor)
-    assert stays is not None and (stays.rest, stays.mark) == ("}, [go])", ";")
-    assert dropped is not None and dropped.rest == "})"
 
 
 def test_docstrings_and_tags_are_pairs():
@@ -175,41 +145,4 @@ def test_a_closer_too_few_or_too_many_is_unbalanced(shown: str, replaced: int):
     assert outcome.shown and outcome.unbalanced and not outcome.exact
 
 
-@pytest.mark.parametrize(
-    ("said", "reason", "closable"),
-    [("bar(1", "breaks", True), ("bar(1", "trivial", False), ("bar(1 1 1", "breaks", False), ("bar]", "breaks", False)],
-)
-def test_a_text_dropped_for_a_closer_is_reported(said: str, reason: str, closable: bool):
-    assert outcome_of("", said=said, reason=reason) == Outcome(closable=closable, reason=reason)
-
-
-def test_without_closers_the_rest_of_the_line_is_part_of_the_answer_and_a_block_may_end_open():
-    place = place_at(TEXT, CURSOR)
-    assert place is not None
-    bare = task(TEXT[:CURSOR] + TEXT[place.end :])
-    assert set(outcomes.right_texts(TEXT, place, bare)) == {TEXT, TEXT.replace("));", "))")}
-    block = "if (a) {\n  b();\n}\n"
-    of_block = place_at(block, block.index("{") + 1)
-    assert of_block is not None
-    document = replace(bare, text=block[: of_block.cursor] + block[of_block.end :])
-    assert "if (a) {\n  b();\n" in outcomes.right_texts(block, of_block, document)
-
-
 # ── the result file ──
-
-
-def column(exact: str) -> dict[str, object]:
-    none = "0" * len(exact)
-    flags = dict.fromkeys(auto_closed.METRICS, none) | {"exact": exact}
-    return {"places": len(exact), "closed": {"flags": flags}}
-
-
-def test_columns_of_a_model_are_compared_place_by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("benchmarks.results_file.RESULTS", tmp_path)
-    auto_closed.keep("m", "none", column("0011"))
-    auto_closed.keep("m", "fill", column("0111"))
-    written = json.loads(auto_closed.keep("m", "fill", column("1110")).read_text())
-    assert set(written["columns"]) == {"none", "fill"} and written["places_sha256"] == SHA256
-    assert written["compared"]["fill less none"]["exact"] | {"low": 0, "high": 0} == {
-        "gained": 2, "lost": 1, "value": 0.25, "low": 0, "high": 0,
-    }  # fmt: skip

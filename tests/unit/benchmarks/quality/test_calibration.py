@@ -33,14 +33,6 @@ def test_the_fit_finds_the_weights_that_made_the_data():
     assert table["total"] == pytest.approx(1.5, abs=0.25)
 
 
-def test_an_example_of_twice_the_weight_counts_as_two():
-    examples = made_up(300)
-    doubled = [
-        Example(package=one.package, language="go", total=one.total, right=one.right, weight=2.0) for one in examples
-    ]
-    assert fit.fit(doubled) == fit.fit([*examples, *examples])
-
-
 def test_confidences_of_packages_outside_the_fit_are_calibrated():
     examples = made_up(4000)
     sure = fit.crossed(examples)
@@ -50,11 +42,6 @@ def test_confidences_of_packages_outside_the_fit_are_calibrated():
     assert fit.quality(sure, right)["area"] > 0.75
     shuffled = [*reversed(right)]
     assert abs(fit.quality(sure, shuffled)["area"] - 0.5) < 0.05
-
-
-def test_each_half_holds_half_of_the_packages():
-    half = fit.halves([f"p{number}" for number in range(9)] * 2)
-    assert len(half) == 9 and sum(half.values()) in (4, 5)
 
 
 TEXT = "\n    first(line)\n    second(line)\n    third(line)"

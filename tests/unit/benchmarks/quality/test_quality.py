@@ -21,7 +21,7 @@ from benchmarks.quality.variants import BASE, FULL
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.completion import CompletionEngine
-from speclsp.errors import EngineError, InputError
+from speclsp.errors import EngineError
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.reasons import Reason
 
@@ -145,16 +145,6 @@ def name(engine: CompletionEngine) -> str:
 
 
 @pytest.mark.slow
-def test_another_number_format_or_engine_changes_the_model_key(tiny: CompletionEngine, monkeypatch: pytest.MonkeyPatch):
-    mine = name(tiny)
-    monkeypatch.setattr(generation_cache, "token_source", lambda: "changed")
-    assert name(tiny) != mine
-    monkeypatch.undo()
-    monkeypatch.setattr(tiny, "target_format", "int9")
-    assert name(tiny) != mine
-
-
-@pytest.mark.slow
 def test_other_logits_change_the_model_key_and_discard_the_run(
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -170,15 +160,6 @@ def test_other_logits_change_the_model_key_and_discard_the_run(
     monkeypatch.undo()
     assert name(tiny) == mine
     memory.close()
-
-
-def test_each_answer_is_written_before_the_next_request(tmp_path: Path):
-    memory, other = GenerationCache(tmp_path), GenerationCache(tmp_path)
-    memory.put("key", generation("a", stop="eos"))
-    assert other.get("key") == generation("a", stop="eos")
-    assert other.get("other") is None
-    memory.close()
-    other.close()
 
 
 @pytest.mark.slow
@@ -205,15 +186,6 @@ def runner(tiny: CompletionEngine, tmp_path: Path) -> Iterator[TaskRunner]:
         yield TaskRunner(tiny, config, memory)
 
 
-@pytest.mark.slow
-def test_the_same_prompt_is_generated_once(runner: TaskRunner, tmp_path: Path):
-    task = tasks(tmp_path / "shapes")[0]
-    every = variants.variants()
-    first, again = runner.row(task, every[BASE]), runner.row(task, every[BASE])
-    assert (first.asked, again.asked, runner.new_generations) == (True, False, 1)
-    assert replace(again, asked=True, context_ms=0.0) == replace(first, context_ms=0.0)
-
-
 def test_full_sends_other_files_and_base_sends_none(runner: TaskRunner, tmp_path: Path):
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants()
@@ -231,15 +203,6 @@ def test_the_servers_time_limit_gives_no_more_context_than_unlimited_time(runner
     assert cold.extra == () and full.extra != ()
     assert runner.row(task, replace(none, patience_ms=60_000.0)).extra == full.extra
     assert runner.row(task, replace(none, patience_ms=60_000.0, open_before=True)).extra == full.extra
-
-
-def test_variants_are_chosen_by_name_and_base_is_always_among_them():
-    assert [task.name for task in variants.chosen("full")] == [BASE, FULL]
-    assert [task.name for task in variants.chosen("in-time,, plain,base")] == [BASE, "in-time", "plain"]
-    base = variants.settings(Config(), variants.chosen("base")[0])
-    assert (base.context.cross_file_tokens, Config().context.cross_file_tokens) == (0, 512)
-    with pytest.raises(InputError, match="nonsense"):
-        variants.chosen("nonsense")
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,6 @@ import shutil
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -97,21 +96,6 @@ def test_a_package_is_fetched_once_and_unpacked_into_its_own_folder(tmp_path: Pa
     assert again == first and sorted(index.requests) == ["one", "two"]
 
 
-def test_build_outputs_stay_in_the_archive(tmp_path: Path) -> None:
-    index = Index(tmp_path / "index")
-    both = {
-        "package/src/a.ts": "export const a = 1\n",
-        "package/dist/a.js": "exports.a = 1\n",
-        "package/package.json": "{}",
-    }
-    file = archive_of(index.folder, "both-1.0.tgz", both)
-    (package,) = corpus.fetch(listed=listed(tmp_path, file, folders='["src"]'), into=tmp_path, get=index.get)
-    inside = sorted(path.relative_to(package.root).as_posix() for path in package.root.rglob("*") if path.is_file())
-    assert inside == ["package.json", "src/a.ts"]
-    (package,) = corpus.fetch(listed=listed(tmp_path, file, folders='["dist"]'), into=tmp_path, get=index.get)
-    assert (package.root / "dist/a.js").exists() and len(index.requests) == 2, "other folders are another unpacking"
-
-
 @pytest.mark.parametrize("name", ["../out.py", "/out.py", "top/../../out.py", "top\\..\\out.py", "C:/out.py"])
 @pytest.mark.parametrize("file", ["bad-1.0.tar.gz", "bad-1.0-py3-none-any.whl"])
 def test_an_archive_with_a_path_outside_its_folder_is_refused(tmp_path: Path, file: str, name: str) -> None:
@@ -158,23 +142,6 @@ def test_a_truncated_archive_raises_an_error_and_leaves_no_files(tmp_path: Path)
     assert not list((tmp_path / "cache").rglob("*.py"))
 
 
-@pytest.mark.parametrize(("at", "value"), [(6, 1), (8, 99)], ids=["encrypted member", "unknown compression"])
-def test_a_member_that_cannot_be_read_is_one_sentence(tmp_path: Path, at: int, value: int) -> None:
-    """`at`: of the field in a member's local header; it stands two bytes later in the directory at the end."""
-    index = Index(tmp_path / "index")
-    file = archive_of(index.folder, "odd-1.0-py3-none-any.whl", {"t/a.py": "a = 1\n"})
-    content = bytearray(file.read_bytes())
-    content[content.index(b"PK\3\4") + at] = content[content.index(b"PK\1\2") + at + 2] = value
-    file.write_bytes(content)
-    with pytest.raises(CorpusError, match="not a whole archive"):
-        corpus.fetch(listed=listed(tmp_path, file), into=tmp_path / "cache", get=index.get)
-
-
-def test_a_missing_list_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"packages\.toml: benchmarks need a whole checkout"):
-        corpus.packages(tmp_path / "packages.toml")
-
-
 @pytest.mark.parametrize("ecosystem", ["npm", "pypi-sdist"])
 def test_a_failed_connection_raises_one_sentence_with_the_fix(
     ecosystem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,36 +156,3 @@ def test_a_failed_connection_raises_one_sentence_with_the_fix(
     with pytest.raises(CorpusError, match=r"one 1\.0 .*no route to host.*run this again") as error:
         corpus.bring(archive, tmp_path / "one.tgz")
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_npm_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    monkeypatch.setattr("shutil.which", nothing)
-    with pytest.raises(CorpusError, match=r"tests/support/editors/install\.py node"):
-        corpus.npm()
-
-
-def test_the_list_pins_thirty_packages_of_2026_with_permissive_licences() -> None:
-    packages = corpus.packages()
-    assert len(packages) >= 30 and len({package.name for package in packages}) == len(packages)
-    for package in packages:
-        assert package.released.startswith("2026"), package.name
-        assert package.licence in {"MIT", "Apache-2.0", "BSD-3-Clause", "PSF-2.0"}, package.name
-        assert len(package.archive.sha256) == 64 and package.archive.bytes > 0
-        is_new = not package.first_release or package.first_release >= "2024-10"
-        assert is_new or package.before is not None or package.cursors, f"{package.name} could have been seen"
-    assert sum(package.archive.bytes for package in packages) < 300 << 20
-
-
-def test_failed_fetches_stop_further_requests(tmp_path: Path) -> None:
-    index = Index(tmp_path / "index")
-    files = [archive_of(index.folder, f"p{n}-1.0.tar.gz", {"t/a.py": "a = 1\n"}) for n in range(40)]
-    requests: list[str] = []
-
-    def offline(archive: Archive, file: Path) -> None:
-        requests.append(archive.name)
-        raise CorpusError(f"{archive} could not be fetched.")
-
-    with pytest.raises(CorpusError, match="could not be fetched"):
-        corpus.fetch(listed=listed(tmp_path, *files), into=tmp_path, get=offline)
-    assert len(requests) <= 2 * corpus.AT_ONCE

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from benchmarks.quality.tasks import cut_points
 from benchmarks.quality.tasks import tasks as cursors
-from benchmarks.quality.tasks.code_only import FILL, mask
+from benchmarks.quality.tasks.code_only import mask
 from benchmarks.quality.tasks.cross_file_names import Names, SourceFile
-from benchmarks.quality.tasks.cut_points import Candidate, without_rest
 from benchmarks.quality.tasks.packages import Archive, Package
 from benchmarks.quality.tasks.tasks import Task
-from speclsp.errors import InputError
 
 MODULE = '''"""Module {n} of a shop."""
 
@@ -117,14 +111,6 @@ def original(task: Task) -> str:
     return (task.root / task.path).read_text()
 
 
-def test_tasks_cover_every_kind(made: list[Task]) -> None:
-    assert {task.kind for task in made} == set(cut_points.KINDS)
-    assert {task.below for task in made} == {"kept", "unwritten"}
-    assert {bool(task.crosses) for task in made} == {True, False}
-    assert {task.language for task in made} == {"python", "typescript"}
-    assert len({task.id for task in made}) == len(made) >= 30
-
-
 def test_inserting_the_truth_restores_the_original_file(made: list[Task]) -> None:
     for task in made:
         above, below = task.text[: task.cursor], task.text[task.cursor :]
@@ -137,26 +123,6 @@ def test_inserting_the_truth_restores_the_original_file(made: list[Task]) -> Non
             rest = whole[len(above) + len(task.truth) :].split("\n")
             assert len(below) < len(whole) - len(above) - len(task.truth)
             assert all(line in rest or set(line.strip()) <= set(")}],;") for line in kept), "nothing is made up"
-
-
-def test_the_cursor_position_matches_the_kind_of_the_task(made: list[Task]) -> None:
-    for task in made:
-        line = task.text[: task.cursor].rpartition("\n")[2]
-        above = task.text[: task.cursor].split("\n")[-2].strip()
-        if task.kind in ("line_start", "block", "comment"):
-            assert not line.strip()
-        else:
-            assert line.strip()
-        if task.kind == "comment":
-            assert above.startswith(("#", "//"))
-        elif task.kind == "block":
-            assert above.endswith((":", "{", '"""'))
-        elif task.kind == "word":
-            assert re.search(r"\w$", line) and re.match(r"\w", task.truth)
-        elif task.kind == "operator":
-            assert re.search(r"(?:[=+\-*/%<>&|?!]\s|[\[({.]|::|\b(?:return|in|is|if|not|and|or|new|await)\s)$", line)
-        elif task.kind == "argument":
-            assert re.search(r"\w\(|, $", line)
 
 
 def test_a_truth_has_words_and_is_no_import_and_no_prose(made: list[Task]) -> None:
@@ -212,20 +178,6 @@ def test_the_same_packages_give_the_same_tasks(shops: list[Package], made: list[
     assert cursors.digest(made[1:]) != cursors.digest(made)
 
 
-def test_the_second_set_repeats_itself_and_no_task_of_the_first(shops: list[Package]) -> None:
-    full, second = cursors.tasks(shops), cursors.tasks(shops, "second")
-    assert second and second == cursors.tasks(shops, "second")
-    assert not {task.id for task in second} & {task.id for task in full}
-    assert cursors.tasks(shops) == full, "each set is kept in a file of its own"
-
-
-def test_tasks_per_file_and_per_package_are_limited(made: list[Task]) -> None:
-    places = [(task.package, task.path) for task in made]
-    assert max(map(places.count, places)) <= cursors.MAX_A_FILE
-    packages = [task.package for task in made]
-    assert max(map(packages.count, packages)) <= cursors.MAX_A_PACKAGE
-
-
 def test_duplicate_code_gives_one_task(tmp_path: Path) -> None:
     shop = package(tmp_path / "one", files=2)
     text = (shop.root / "shop/module0.py").read_text()
@@ -234,23 +186,6 @@ def test_duplicate_code_gives_one_task(tmp_path: Path) -> None:
     tasks = cursors.make([shop])
     surroundings = [(task.truth, task.text[max(0, task.cursor - 60) : task.cursor]) for task in tasks]
     assert len(set(surroundings)) == len(tasks)
-
-
-def test_the_quick_set_is_a_fixed_stratified_sample(made: list[Task]) -> None:
-    many = [replace(task, id=f"{task.id}{n}") for n in range(10) for task in made]
-    quick = cursors.quick(many)
-    assert len(quick) == cursors.QUICK and quick == cursors.quick(many) and set(quick) <= set(many)
-    sorts: list[Callable[[Task], object]] = [
-        lambda task: task.kind,
-        lambda task: bool(task.crosses),
-        lambda task: task.language,
-    ]
-    for sort in sorts:
-        for value in {sort(task) for task in many}:
-            share = sum(sort(task) == value for task in many) / len(many)
-            assert abs(sum(sort(task) == value for task in quick) - share * len(quick)) <= 6
-    with pytest.raises(InputError, match="there are quick, full, second"):
-        cursors.tasks([], "most")
 
 
 def test_generated_vendored_and_minified_files_are_not_read(tmp_path: Path) -> None:
@@ -275,30 +210,6 @@ def test_a_line_of_an_older_version_is_no_task(tmp_path: Path) -> None:
     assert tasks and all(
         "whole_amount" in original(task).split("\n")[task.text[: task.cursor].count("\n")] for task in tasks
     )
-
-
-def test_removing_the_unwritten_rest_keeps_the_closing_brackets() -> None:
-    text = "function f(a) {\n  if (a) {\n    g(a)\n    h(a)\n  } else {\n    i(a)\n  }\n  return a\n}\n\nf(1)\n"
-    file = SourceFile("a.ts", "typescript", text, frozenset())
-    assert without_rest(file, Candidate("line_start", 2, 4, 2)) == ["  }", "}", "", "f(1)", ""]
-    text = (
-        "def f(a):\n    '''Doc\n\nof it.\n'''\n    if a:\n        g(\n            a,\n            b,\n        )\n"
-        "        h()\n    return a\n\n\nf(1)\n"
-    )
-    file = SourceFile("a.py", "python", text, frozenset())
-    assert without_rest(file, Candidate("line_start", 7, 12, 7)) == ["        )", "", "", "f(1)", ""]
-    assert without_rest(file, Candidate("line_start", 14, 0, 14)) is None, "at top level nothing encloses"
-
-
-@given(
-    st.text(alphabet="ab'\"`#/*\\\n {}·r", max_size=60),
-    st.sampled_from(["python", "typescript", "rust", "go", "c", "java"]),
-)
-def test_masking_keeps_every_line_and_column(text: str, language: str) -> None:
-    masked = mask(text, language)
-    assert len(masked) == len(text)
-    assert [at for at, c in enumerate(masked) if c == "\n"] == [at for at, c in enumerate(text) if c == "\n"]
-    assert all(m == t or m in (" ", FILL) for m, t in zip(masked, text, strict=True))
 
 
 @pytest.mark.parametrize(

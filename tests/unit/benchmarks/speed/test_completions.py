@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from support.engine.tiny_engine import FAST
 from benchmarks import model_options
 from benchmarks.__main__ import main
 from benchmarks.speed import completions
-from speclsp.cli import measure
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -82,29 +80,6 @@ def test_a_different_text_is_not_counted_as_identical(tiny: CompletionEngine):
     assert completions.figures_of(ways["policy"], made["policy"], made["plain"])["identical_runs"] == 0
 
 
-def test_a_pair_without_a_draft_model_has_no_model_drafting_ways():
-    assert not any(way.source == "model" for way in completions.ways(has_draft=False).values())
-    assert {way.gamma for way in completions.ways(True).values() if way.source == "model"} == {1, 3, 5}
-
-
-def test_the_best_setting_of_each_drafter_is_named():
-    found = {
-        "plain": {"source": "", "ms_per_token": 1.0},
-        "a": {"source": "ngram", "ms_per_token": 9.0},
-        "b": {"source": "ngram", "ms_per_token": 5.0},
-        "c": {"source": "model", "ms_per_token": 7.0},
-    }
-    assert completions.best(found) == {"ngram": "b", "model": "c"}
-
-
-def test_the_previous_suggestion_excludes_the_characters_typed_since(tiny: CompletionEngine):
-    request = requests()[0]
-    earlier = completions.previous(tiny, request)
-    whole = measure.complete_once(tiny, Request(prefix=request.prefix, line_prefix="z = ", max_tokens=8)).text
-    assert whole.endswith(earlier)
-    assert len(whole) - len(earlier) == min(completions.TYPED_SINCE, len(whole))
-
-
 @pytest.mark.slow
 def test_the_command_writes_its_figures_with_their_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -119,16 +94,3 @@ def test_the_command_writes_its_figures_with_their_machine(
     assert list(data["lengths"]) == ["4", "8"]
     assert {"machine", "versions", "seed", "costs_ms"} <= set(data)
     assert "every text identical" in capsys.readouterr().out
-
-
-def test_every_benchmark_parses_pairs_and_settings_alike():
-    parser = argparse.ArgumentParser()
-    model_options.add_arguments(parser)
-    both = parser.parse_args(["--model", "tiny", "--model", "echo", "--set", "engine.threads=1"])
-    fixed = {"engine.context_tokens": 4096}
-    assert [(setting.model, setting.engine.threads) for setting in model_options.settings(both, fixed)] == [
-        ("tiny", 1),
-        ("echo", 1),
-    ]
-    assert all(setting.engine.context_tokens == 4096 for setting in model_options.settings(both, fixed))
-    assert [setting.model for setting in model_options.settings(parser.parse_args([]))] == ["auto"]

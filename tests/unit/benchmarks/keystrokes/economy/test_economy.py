@@ -15,8 +15,7 @@ from benchmarks.keystrokes.economy.clock import PAUSE_MS, waits_ms
 from benchmarks.keystrokes.economy.person import ONLOOKER, PERSONS, READER, Keyboard, Person
 from benchmarks.keystrokes.economy.policies import by_value, judge, line_list
 from benchmarks.keystrokes.economy.recording import Recording
-from benchmarks.keystrokes.economy.replay import Counts, ready_times_ms, replay
-from benchmarks.quality.calibration.examples import examples
+from benchmarks.keystrokes.economy.replay import ready_times_ms, replay
 from speclsp.lsp.completion.confidence import LEVELS, Bar, Curve, lines, token_spans
 
 CURVE = Curve(first={"intercept": 2.0, "total": 2.0}, later={"intercept": 2.0, "total": 2.0}, expected=0.5)
@@ -116,24 +115,6 @@ def test_a_faster_machine_is_never_later_and_an_endless_one_shows_nothing(
     assert late.shown <= 1 and late.pressed == late.keys, "but for the last position, at which nothing follows"
 
 
-def test_a_candidate_that_the_keys_agree_with_is_ready_from_its_first_key_on():
-    typed = with_times(recording([("right", -0.01)]), 400.0)
-    rows = [row | {"typed": number} for number, row in enumerate(typed.rows)]
-    times = ready_times_ms(Recording(typed.body, tuple(rows), 1.0), 1.0)
-    waits = waits_ms(typed.body)
-    assert times[0] == 400.0
-    assert times[1] == max(0.0, 400.0 - waits[0]) and times == sorted(times, reverse=True)
-
-
-def test_pauses_are_longest_at_a_line_start():
-    typed = recording([("none", 0.0)])
-    waits = waits_ms(typed.body)
-    keys = typed.body.keys
-    at_lines = [wait for key, wait in zip(keys, waits[1:], strict=True) if key.startswith("\n")]
-    inside = [wait for key, wait in zip(keys[:-1], waits[1:], strict=False) if key.isalpha()]
-    assert min(at_lines) > sum(inside) / len(inside) and waits[-1] == 0 < min(waits[:-1])
-
-
 # ── policies and figures ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -167,13 +148,6 @@ def test_a_recorded_line_is_judged_as_the_gate_judges_it():
     assert len(judge(Recording(body(), (candidate,), 1.0), CURVE)[0]) == 2
 
 
-def test_examples_know_which_lines_are_right():
-    first, later = examples([recording([("right", -0.1)]), recording([("wrong", -3.0)], package="q")])
-    assert {example.right for example in first if example.package == "p"} == {True}
-    assert {example.right for example in first if example.package == "q"} == {False}
-    assert later and all(example.right and example.package == "p" for example in later)
-
-
 @pytest.mark.slow
 def test_counts_become_figures_with_intervals_and_a_table():
     recordings = [
@@ -192,23 +166,3 @@ def test_counts_become_figures_with_intervals_and_a_table():
     assert [row["judged_on"] for row in chosen.values()] == ["the other half", "the other half", "itself"]
     times = economy.in_real_time([with_times(one, 100.0) for one in recordings], judged)
     assert times["speed 4"]["keys_saved"]["value"] >= times["speed 1"]["keys_saved"]["value"]
-
-
-@given(
-    st.dictionaries(
-        st.floats(0, 16),
-        st.builds(
-            Counts, keys=st.just(100), pressed=st.integers(0, 100), wrong=st.integers(0, 9), pauses=st.just(10),
-            pauses_shown=st.integers(0, 10),
-        ),
-        min_size=1,
-    )
-)  # fmt: skip
-def test_the_chosen_cost_saves_most_within_the_aims(walks: dict[float, Counts]):
-    chosen = walks[economy.best_cost({cost: [counts] for cost, counts in walks.items()})]
-    within = [counts for counts in walks.values() if counts.wrong <= 2 and counts.pauses_shown <= 6]
-    if within:
-        assert chosen.wrong <= 2 and chosen.pauses_shown <= 6
-        assert chosen.pressed == min(counts.pressed for counts in within)
-    else:
-        assert chosen.pauses_shown == min(counts.pauses_shown for counts in walks.values())

@@ -57,19 +57,6 @@ def test_only_right_text_is_taken_and_only_where_it_saves_keys(suggestion: str, 
     assert acceptance.keys + acceptance.saved == Keyboard.of(meant).position(acceptance.characters)
 
 
-@given(TEXTS)
-def test_a_suggestion_that_is_right_is_taken_whole_with_one_key(text: str):
-    keys = Keyboard.of(text).keys
-    expected = Acceptance(len(text), 1, keys - 1) if keys > MIN_SAVED else NOTHING
-    acceptance = taken(text, text + "\nmore")
-    assert acceptance.saved == expected.saved
-
-
-@given(TEXTS, TEXTS)
-def test_a_longer_right_text_never_saves_less(text: str, more: str):
-    assert taken(text + more, text + more).saved >= taken(text, text + more).saved
-
-
 @pytest.mark.parametrize(
     ("suggestion", "meant", "expected"),
     [
@@ -93,9 +80,3 @@ def test_right_lines_are_whole_lines_that_follow(suggestion: str, meant: str):
         assert end == len(meant) or meant[end] == "\n"
         assert end == len(suggestion) or suggestion[end] == "\n"
         assert end <= right_length(suggestion, meant)
-
-
-def test_a_line_that_ends_too_early_or_too_late_is_not_right():
-    assert right_lines("foo", "foo.bar()\n") == [] == right_lines("foo.bar()", "foo\n")
-    assert right_lines("\n    if x:\n        y", "\n    if x:\n        z") == [10]
-    assert right_lines("a\n\nb", "a\n\nb") == [1, 4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -13,12 +12,9 @@ from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.clock import PAUSE_MS
 from benchmarks.keystrokes.lines.figures import (
     KeyRow,
-    by_request,
     of_condition,
     of_pauses,
-    quantile,
     table,
-    with_adopted_prompts,
 )
 from benchmarks.keystrokes.lines.prompt_change import (
     ANCHOR,
@@ -41,8 +37,6 @@ from benchmarks.keystrokes.lines.schedule import (
     REST_MS,
     keys_of,
 )
-from benchmarks.keystrokes.replay_editor import Press
-from speclsp.plain_text import digest
 
 BODY = Body(
     id="0123",
@@ -82,12 +76,6 @@ def test_the_books_of_pauses_balance(keys: list[tuple[float, bool, bool, float |
     assert sum(shown for shown, _ in by_bin) <= figures["shown"]
     if all(row.confidence is not None for row in rows):
         assert [sum(column) for column in zip(*by_bin, strict=True)] == [figures["shown"], figures["right"]]
-
-
-def test_a_suggestion_that_is_typed_along_keeps_its_confidence():
-    appeared = replace(ROW, confidence=0.75, wait_ms=100.0)
-    along = replace(ROW, reused=True, right=True, wait_ms=400.0)
-    assert of_pauses([appeared, along])["shown_and_right_by_confidence"]["0.7 to 0.9"] == [1, 1]
 
 
 LINES = st.lists(st.text("ab =", max_size=20).map(str.rstrip), min_size=1, max_size=30)
@@ -164,30 +152,3 @@ def test_figures_of_a_kind():
     assert figures["to_suggestion"] == {"p50_ms": 2.0, "p90_ms": 100.0, "p95_ms": 100.0}
     assert condition["processor_s_per_minute"] == 20.0
     assert "snippets 1" in table({"load_before": [0.1], **condition})
-
-
-def test_the_prompt_of_a_stream_counts_for_the_key_that_began_it():
-    began = replace(ROW, prompt_tokens=0, cached_tokens=0)
-    adopters = [replace(began, adopted=True), replace(ROW, adopted=True)]
-    first, waiting, last = with_adopted_prompts([began, *adopters])
-    assert (first.cached, waiting.cached, last.cached) == (0.9, None, 1.0)
-    assert with_adopted_prompts([began, ROW])[0].cached is None
-
-
-@given(st.lists(st.floats(0, 1e4), max_size=30), st.integers(0, 30))
-def test_a_missing_answer_counts_as_infinite_time(values: list[float], missing: int):
-    median = quantile([*values, *[math.inf] * missing], 0.5)
-    assert (median is None) == (len(values) < missing or not values)
-
-
-def test_traces_are_matched_to_requests_in_order_by_version():
-    presses = [
-        Press("python", "file:///a.py", MID_LINE, version, number, sent_s=0.0, late_ms=0.0)
-        for number, version in enumerate((1, 2, 2, 3), 1)
-    ]
-    traces = [
-        {"document": digest("file:///a.py"), "version": version, "outcome": outcome}
-        for version, outcome in ((1, "shown"), (2, "cancelled"), (2, "shown"), (3, "empty"), (9, "shown"))
-    ]
-    outcomes = {number: trace["outcome"] for number, trace in by_request(presses, traces).items()}
-    assert outcomes == {1: "shown", 2: "cancelled", 3: "shown", 4: "empty"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.speed.gpu import agreement, engine_checks
+from benchmarks.speed.gpu import agreement
 from benchmarks.speed.gpu.models import TINY, Padded, build, prompt
 from benchmarks.speed.gpu.timing import Bench, Limit
 from speclsp.engine.decoding.fused_round import FusedRound
@@ -35,14 +35,3 @@ def test_a_planted_difference_in_the_cache_ends_in_a_rejected_guess(twin: FusedR
 
     result = agreement.draft_is_target(twin, [prompt(TINY.vocab, 70, 5)], 60, fill)
     assert not result["in_full"] and result["accepted"] < result["drafted"]
-
-
-def test_the_counts_of_a_test_run_name_what_failed():
-    junit = (
-        '<testsuites><testsuite tests="4" failures="1" errors="1" skipped="1">'
-        '<testcase name="good"/><testcase name="bad"><failure/></testcase>'
-        '<testcase name="broken"><error/></testcase><testcase name="left out"><skipped/></testcase>'
-        "</testsuite></testsuites>"
-    )
-    counts = engine_checks.counts(junit)
-    assert (counts["passed"], counts["tests"], counts["failed"]) == (1, 4, ["bad", "broken"])

@@ -6,23 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks import results_file
-from benchmarks.speed.gpu import gpu, models, passes, schedule
+from benchmarks.speed.gpu import gpu, schedule
 from benchmarks.speed.gpu.schedule import DONE, FAILED, NOT_RUN, STOPPED, Part, Record
-from benchmarks.speed.gpu.timing import Bench, Limit
-from speclsp.errors import InputError
-
-ON_GPU = Bench("cuda", False, Limit(4000.0), 1)
 
 
 def part(name: str, budget_s: float = 60.0) -> Part:
@@ -103,17 +95,6 @@ def test_a_crash_a_failure_and_a_hang_cost_one_part_each(tmp_path: Path, monkeyp
     assert all(entry["figures"] == {"row": 1} for entry in entries(file).values())
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("checkout_is_importable")
-def test_a_second_run_adds_its_parts_and_keeps_the_others(tmp_path: Path):
-    file = tmp_path / "gpu.json"
-    schedule.run_parts(file, [part("first"), part("fail")], worker(file), 120.0)
-    before = entries(file)["first"]
-    schedule.run_parts(file, [part("fail"), part("third")], worker(file), 120.0)
-    assert entries(file)["first"] == before
-    assert set(entries(file)) == {"first", "fail", "third"}
-
-
 def test_a_part_without_time_is_not_started(tmp_path: Path):
     file = tmp_path / "gpu.json"
     schedule.run_parts(file, [part("first")], lambda part, part_s: ["no such program"], 0.0)
@@ -163,35 +144,12 @@ def test_the_budgets_fit_the_whole_run_and_the_times_of_the_last_one():
         assert each.budget_s >= 1.1 * measured[each.name].get("wall_s", 0.0), each.name
 
 
-@given(st.floats(0.0, models.BUILD_S - 0.5))
-def test_a_model_without_time_to_be_built_is_listed_and_not_begun(left_s: float):
-    with tempfile.TemporaryDirectory() as directory:
-        record = Record(Path(directory) / "gpu.json", part("first"), until_s=time.monotonic() + left_s)
-        begun: list[str] = []
-        passes.for_every_model(ON_GPU, record, lambda bench, record, model, name: begun.append(model.name))
-    assert (begun, len(record.skipped)) == ([], 6)
-    assert all("it needs about" in row for row in record.skipped)
-
-
-def test_quantizing_is_given_more_time_the_larger_the_model():
-    needs_s = [models.build_s(ON_GPU, model, "nf4") for model in models.models_of(ON_GPU)]
-    assert needs_s == sorted(needs_s)
-    assert needs_s[-1] > 8.0, "the 7B was stopped after that time"
-    assert {models.build_s(ON_GPU, model, "bf16") for model in models.models_of(ON_GPU)} == {models.BUILD_S}
-
-
 @pytest.mark.slow
 def test_without_a_gpu_the_benchmark_ends_with_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     run = script()
     assert (run.returncode, run.stdout) == (2, "")
     assert "sees no GPU" in run.stderr and run.stderr.count("\n") == 1
-
-
-def test_an_unknown_part_is_an_error_that_lists_the_parts():
-    with pytest.raises(InputError, match=r"no part 'f'.*passes, rounds"):
-        gpu.chosen("passes,f")
-    assert [chosen.name for chosen in gpu.chosen("real,passes")] == ["passes", "real"], "in order of worth"
 
 
 def test_the_exit_code_counts_failures_impossible_times_and_different_tokens():

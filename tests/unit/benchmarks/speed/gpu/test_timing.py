@@ -37,32 +37,12 @@ def test_a_time_is_refused_below_the_limit_and_has_a_share_of_it_above(read_byte
         assert "refused" in row
 
 
-@given(st.floats(2e8, 1e11))
-def test_a_time_that_the_cache_explains_is_not_refused(read_bytes: float):
-    from_memory_ms = H200.least_ms(read_bytes - H200.cache_bytes)
-    assert "refused" not in H200.row(from_memory_ms * 1.001, read_bytes)
-
-
-def test_data_that_fits_the_cache_has_no_share_and_is_not_refused():
-    assert H200.row(0.001, 30e6) == {"ms": 0.001}
-    assert H200.row(0.001, 0.0) == {"ms": 0.001}
-
-
 @given(st.floats(0.1, 20.0), st.floats(0.01, 5.0), st.floats(0.0, 2.0))
 def test_the_fixed_cost_of_exact_rounds_is_found(verify: float, draft: float, fixed: float):
     split = fixed_cost({gamma: verify + gamma * draft + fixed for gamma in (1, 2, 4, 8)}, verify)
     assert split["fixed_ms"] == pytest.approx(fixed, abs=2e-4)
     assert split["draft_step_ms"] == pytest.approx(draft, abs=2e-4)
     assert split["worst_ms"] == pytest.approx(0, abs=2e-4)
-
-
-def test_the_fixed_cost_of_the_first_session_on_an_h200():
-    on_device = {1: 3.0432, 2: 4.0294, 3: 5.0174, 4: 6.0061, 5: 6.9913, 6: 7.9811, 8: 9.9654}
-    assert fixed_cost(on_device, 1.6256)["fixed_ms"] == pytest.approx(0.43, abs=0.01)
-
-
-def test_a_round_that_does_not_follow_the_line_shows_in_the_worst_distance():
-    assert fixed_cost({1: 3.0, 2: 4.0, 3: 9.0}, 1.0)["worst_ms"] > 0.5
 
 
 def recording(log: list[str]) -> CudaGraphs:
