@@ -91,9 +91,9 @@ class EngineConfig:
     )
     adapter: str = setting(
         "auto",
-        "Adapter (LoRA) of the model: `auto` (the one for its weights), `none`, a name in `models list`, or a file.",
+        "Adapter (LoRA) of the model.",
         advanced=True,
-        is_path=True,
+        choices={"auto": "The one whose card names the weights (docs/models.md).", "none": "No adapter."},
     )
     draft: bool = setting(
         False,

@@ -102,13 +102,9 @@ def engine_flags(settings: Config) -> list[str]:
 def rooted(settings: Config) -> Config:
     """The settings with relative paths made absolute: the engine works in another directory."""
     model, models_dir = settings.model, settings.models_dir
-    adapter = settings.engine.adapter
     if model.startswith((".", "~")):  # a directory, not a card's name
         model = str(Path(model).expanduser().absolute())
-    if adapter.endswith((".toml", ".safetensors")):  # a file, not a card's name
-        adapter = str(Path(adapter).absolute())
-    engine = replace(settings.engine, adapter=adapter)
-    return replace(settings, model=model, models_dir=models_dir and str(Path(models_dir).absolute()), engine=engine)
+    return replace(settings, model=model, models_dir=models_dir and str(Path(models_dir).absolute()))
 
 
 def environment(nowhere: Path) -> dict[str, str]:

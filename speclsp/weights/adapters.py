@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speclsp import config
-from speclsp.errors import SpeclspError, WeightsError, nearest
+from speclsp.errors import SpeclspError, WeightsError
 from speclsp.weights import cards, model_directory
 from speclsp.weights.cards import Weights
 from speclsp.weights.untrusted import tensor_file, untrusted_files
@@ -70,7 +70,7 @@ class AdapterFile(TensorFile):
     weights_sha256: str
     rank: int
     scale: float
-    jobs: tuple[str, ...] = ()  # as its card has them, or its metadata if it has no card
+    jobs: tuple[str, ...] = ()  # as its card has them
 
     @property
     def label(self) -> str:
@@ -143,33 +143,6 @@ def read_card(path: Path) -> AdapterCard:
     return card
 
 
-def find(setting: str, models_dir: str = "") -> AdapterFile:
-    """The adapter that `setting` names: a card's name, or the path of a card or of a safetensors file.
-
-    Raises AdapterError.
-    """
-    try:
-        if setting.endswith(".toml"):
-            return read(read_card(Path(setting).expanduser()))
-    except CardError as error:
-        raise AdapterError(f"{error} {WITHOUT}") from None
-    if setting.endswith(".safetensors"):
-        return read_file(Path(setting).expanduser())
-    listed, problems = listing(models_dir)
-    known = {card.name: card for card in listed}
-    if setting not in known:
-        near = nearest(setting, known)
-        hint = f"did you mean {near!r}? " if near else ""
-        raise AdapterError(
-            next(
-                (f"{problem} {WITHOUT}" for problem in problems if f"{setting}.toml" in problem),
-                f"engine.adapter = {setting!r}: there is no adapter of that name, and the model runs without it; "
-                f"{hint}`speclsp models list` shows all.",
-            )
-        )
-    return read(known[setting])
-
-
 def sum_of_weights(directory: Path) -> str:
     """The sum that names the weights in a model's directory: that of the file they were published in.
 
@@ -217,7 +190,6 @@ def read_file(path: Path, sha256: str = "") -> AdapterFile:
             weights_sha256=stored.checked("weights_sha256", SHA256, "64 hexadecimal digits"),
             rank=int(stored.checked("rank", r"[1-9]\d{0,3}", f"a number from 1 to {MAX_RANK}")),
             scale=float(stored.checked("scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
-            jobs=tuple(job for job in JOBS if job in metadata.get("jobs", "").split(",")),
         )  # fmt: skip
         stored.checked("format", re.escape(FORMAT), repr(FORMAT))
     except Unreadable as error:

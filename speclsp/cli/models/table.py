@@ -82,10 +82,8 @@ def adapter_rows(config: Config, current: str) -> tuple[list[dict[str, object]],
     except SpeclspError:
         loaded = ()
     usable = [card for card in known if card.file.exists()]
-    if config.engine.adapter == "auto":
-        used = {next((card.name for card in usable if card.belongs_to(weights)), "") for weights in loaded}
-    else:
-        used = {card.name for card in usable if any(map(card.belongs_to, loaded))} & {config.engine.adapter}
+    used = {next((card.name for card in usable if card.belongs_to(weights)), "") for weights in loaded}
+    used = set() if config.engine.adapter == "none" else used
     listed = []
     for card in known:
         try:

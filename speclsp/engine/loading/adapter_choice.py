@@ -1,13 +1,14 @@
-"""The adapters for the models that are loaded: by `engine.adapter`, each for the weights it belongs to."""
+"""The adapters for the models that are loaded: by their cards, each for the weights it belongs to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from speclsp.config import Config
 from speclsp.engine.loading import model_config
 from speclsp.engine.loading.adapter_merge import Lora
-from speclsp.weights import adapters
+from speclsp.weights import adapters, store
 from speclsp.weights.adapters import AdapterError, AdapterFile
 from speclsp.weights.cards import Weights
 
@@ -16,33 +17,34 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
     """For each of `models`, weights and their directory, the adapter or None; and why one cannot be used, or "".
 
     The first of `models` is the target, and the others are its drafts. "auto" takes the first adapter by name whose
-    card names the weights and whose file exists. A draft gets one only if the target has one, too: it must agree with
-    the target. Any other setting is one adapter, for each model whose weights have its sum. An adapter that cannot be
-    used never prevents loading.
+    card names the weights and whose file exists; "none" takes none. A draft gets one only if the target has one, too:
+    it must agree with the target. An adapter that cannot be used never prevents loading.
     """
-    if setting == "none":
-        return [None] * len(models), ""
     chosen: list[Lora | None] = []
     problems: list[str] = []
-    try:
-        named = None if setting == "auto" else adapters.find(setting, models_dir)
-    except AdapterError as error:
-        return [None] * len(models), str(error)
-    for number, (weights, directory) in enumerate(models):
+    for weights, directory in models:
         lora = None
-        try:
-            file = named or automatic(weights, models_dir)
-            if file is not None and (named is not None or not number or chosen[0] is not None):
-                lora = fitted(file, weights, directory)
-        except AdapterError as error:
-            problems.append(str(error))
+        if setting != "none" and (not chosen or chosen[0] is not None):
+            try:
+                file = of_weights(weights, models_dir)
+                lora = None if file is None else fitted(file, weights, directory)
+            except AdapterError as error:
+                problems.append(str(error))
         chosen.append(lora)
-    if named is not None and any(chosen):
-        problems = []  # the other model has other weights
-    return chosen, " ".join(dict.fromkeys(problems[:1] if named is not None else problems))
+    return chosen, " ".join(problems)
 
 
-def automatic(weights: Weights, models_dir: str) -> AdapterFile | None:
+def describe(config: Config, needed: Sequence[Weights]) -> tuple[str, str]:
+    """The adapters for weights that are on this machine, in words for `speclsp doctor`; and the problem of `choose`."""
+    places = [(weights, store.path(weights, config.models_dir)) for weights in needed]
+    models = [(weights, directory) for weights, directory in places if directory is not None]
+    setting = config.engine.adapter
+    loras, problem = choose(setting, config.models_dir, models)
+    used = [f"{lora.label} for {weights.name}" for lora, (weights, _) in zip(loras, models, strict=True) if lora]
+    return ", ".join(used) or ("none, by engine.adapter" if setting == "none" else "none for this model"), problem
+
+
+def of_weights(weights: Weights, models_dir: str) -> AdapterFile | None:
     """The adapter for these weights by its card. Raises AdapterError."""
     for card in adapters.listing(models_dir)[0]:
         if card.belongs_to(weights) and card.file.exists():

@@ -221,7 +221,7 @@ def scripted(*states: Status) -> tuple[list[ScriptedBackend], Callable[[OnStatus
 
 
 def test_complete_prints_the_engines_sentence_about_a_setting_that_it_cannot_use(monkeypatch: pytest.MonkeyPatch):
-    problem = "engine.adapter = 'nope': there is no adapter of that name."
+    problem = "mine.safetensors was altered."
     notes: list[str] = []
     _, connect = scripted(LOADING, Status(state="ready", message=problem))
     monkeypatch.setattr(backend_choice, "connect", lambda config, on_status, **_: connect(on_status))

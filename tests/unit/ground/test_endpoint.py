@@ -32,7 +32,7 @@ CHOICES = {  # some possible values of each kind of setting
     "engine.threads": [0, 2],
     "engine.draft": [True, False],
     "engine.quantization": ["auto", "bf16"],
-    "engine.adapter": ["auto", "none", "/a/b.safetensors"],
+    "engine.adapter": ["auto", "none"],
     "echo.round_ms": [0, 20],
     "engine.shutdown_delay_seconds": [60.0, 0.5],
     "engine.min_free_memory_mib": [512, 0],

@@ -25,7 +25,7 @@ from support.faults.local_listener import TOKEN, listening, listening_on_port
 
 from speclsp import __version__, private_files
 from speclsp import config as settings
-from speclsp.config import Config, EngineConfig, parse
+from speclsp.config import Config, parse
 from speclsp.daemon import control, endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
@@ -422,9 +422,6 @@ def test_relative_paths_mean_the_same_to_the_engine():
     config = launch.rooted(Config(model="./models/mine", models_dir="weights"))
     assert (config.model, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
     assert launch.rooted(Config(model="echo")) == Config(model="echo")
-    own = EngineConfig(adapter="own.safetensors")
-    engine = launch.rooted(Config(engine=own)).engine
-    assert engine.adapter == str(Path.cwd() / own.adapter)
 
 
 def python_that(program: str, patch: pytest.MonkeyPatch) -> None:
