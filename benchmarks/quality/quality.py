@@ -55,7 +55,6 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         "pair": about["pair"],
         "set": name,
         "target": about["target"],
-        "greedy": config.completion.temperature == 0,
         "corpus": cursors.digest(every),
         "seed": bootstrap.SEED,
         "draws": bootstrap.DRAWS,

@@ -153,7 +153,6 @@ class TaskRunner:
         index.close()
         request = replace(
             complete.engine_request(context, plan.max_tokens),
-            temperature=config.completion.temperature,
             speculate=variant.speculate and config.engine.speculative_decoding,
         )
         generation, is_new = self.say(request, plan)

@@ -208,7 +208,7 @@ def run_key_set(options: argparse.Namespace) -> int:
 
 
 def run_key_forget(options: argparse.Namespace) -> int:
-    """Remove a key from the keyring and from keys.json; exit code 1 when there is none."""
+    """Remove a key from keys.json; exit code 1 when there is none."""
     from speclsp.config import api_keys
 
     origin = api_keys.origin(options.url)

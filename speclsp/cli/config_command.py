@@ -61,7 +61,7 @@ def run_unset(options: argparse.Namespace) -> int:
     """Remove one setting from config.toml; exit code 1 when it is not there."""
     require_known(options.key)
     path = config.config_path()
-    if not toml_edit.remove(path, options.key):
+    if not toml_edit.change(path, {options.key: None}):
         return complain(f"{options.key} is not set in {path}.", FAILURE)
     print(f"{options.key} = {shown(config.KNOWN[options.key].default)} (default)")
     return SUCCESS

@@ -1,12 +1,10 @@
-"""Storage of API keys for `remote.url`, and the rules for who receives one. The only importer of keyring.
+"""Storage of API keys for `remote.url`, and the rules for who receives one.
 
     SPECLSP_API_KEY        for the server that the user's own settings name, and no other
-    config.toml's remote.key    for config.toml's own remote.url, and no other
-    `speclsp key set URL`  for that URL's scheme, host and port: in the system's keyring where the package `keyring` is
-                           installed and works, else in keys.json, which only the user can read
+    `speclsp key set URL`  for that URL's scheme, host and port: in keys.json, which only the user can read
 
 An editor can send a `remote.url` that a repository put into its settings. Such a server gets only a key that the user
-stored for it by name. A key is never a setting: it is not accepted from an editor or the command line.
+stored for it by name. A key is never a setting.
 """
 
 from __future__ import annotations
@@ -28,23 +26,18 @@ PORTS = {"http": 80, "https": 443}
 def find(url: str, own_url: str = "") -> tuple[str, str]:
     """The key to send to the server at `url`, "" for none; and a sentence about a key that was withheld, "" for none.
 
-    `own_url`: the address in the user's own settings. Reading a keyring can block while the system asks the user.
-    Raises SpeclspError: others can read the key, or it cannot be a key.
+    `own_url`: the address in the user's own settings. Raises SpeclspError: others can read the key, or it cannot be a
+    key.
     """
     here, ours = origin(url), own_url and origin(own_url)
     from_environment = os.environ.get(VARIABLE, "").strip()
     if from_environment and here == ours:
         return checked(from_environment, VARIABLE), ""
-    from_config, its_url = in_config()
-    if from_config and its_url and here == origin(its_url):
-        return checked(from_config, config.KEY), ""
-    stored = read().get(here) or in_keyring("get_password", here)
-    if stored:
+    if stored := read().get(here):
         return checked(stored, "the stored key"), ""
-    if from_environment or from_config:
-        source = VARIABLE if from_environment else config.KEY
+    if from_environment:
         return "", (
-            f"{source} is not sent to {here}, which config.toml does not name: `speclsp key set {here}` "
+            f"{VARIABLE} is not sent to {here}, which config.toml does not name: `speclsp key set {here}` "
             f"stores a key for it."
         )
     return "", ""
@@ -70,67 +63,22 @@ def checked(key: str, source: str) -> str:
     return key
 
 
-def in_config() -> tuple[str, str]:
-    """config.toml's (remote.key, remote.url). Raises SpeclspError when others can read the key."""
-    path = config.config_path()
-    written, _ = config.read_toml(path)  # what is wrong with the file is said elsewhere
-    values = dict(config.flatten(written))
-    key, url = values.get(config.KEY), values.get("remote.url")
-    if not isinstance(key, str) or not key:
-        return "", ""
-    private(path, config.KEY)
-    return key, url if isinstance(url, str) else ""
-
-
-def private(path: Path, what: str) -> None:
-    """Raise SpeclspError unless only the user can read the file. Raises OSError: its rights cannot be read."""
-    problem = private_files.exposure(path, path.stat())
-    if problem.startswith("belongs"):
-        raise SpeclspError(f"{path} holds {what} and {problem}: remove it.")
-    if problem:
-        mend = f"chmod 600 {path}"
-        if sys.platform == "win32":
-            mend = f'icacls "{path}" /inheritance:r /grant:r "%USERNAME%:F"'
-        raise SpeclspError(f"{path} holds {what} and {problem}: `{mend}`.")
-
-
-# ── stored by `speclsp key set` ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def store(url: str, key: str) -> str:
-    """Store a key for the server at `url`; returns its place in words. Raises SpeclspError."""
+def store(url: str, key: str) -> Path:
+    """Store a key for the server at `url`; returns its file. Raises SpeclspError."""
     place, key = origin(url), checked(key.strip(), "what was given")
     if not key:
         raise SpeclspError("no key was given.")
-    if in_keyring("set_password", place, key) is not None:
-        write({name: value for name, value in read().items() if name != place})
-        return "the system's keyring"
     write({**read(), place: key})
-    return str(keys_path())
+    return keys_path()
 
 
 def forget(url: str) -> bool:
     """Delete the key for the server at `url`; False when there was none. Raises SpeclspError."""
-    place = origin(url)
-    kept = read()
-    there = in_keyring("get_password", place) or ""
-    if there:
-        in_keyring("delete_password", place)
-    if place in kept:
-        write({name: value for name, value in kept.items() if name != place})
-    return bool(there) or place in kept
-
-
-def in_keyring(action: str, place: str, *key: str) -> str | None:
-    """Call get_password, set_password or delete_password; None without a working keyring, "" for no answer."""
-    try:
-        import keyring
-    except ImportError:
-        return None
-    try:
-        return getattr(keyring, action)(config.APP, place, *key) or ""
-    except Exception:  # each system's keyring fails in its own way
-        return None
+    keys = read()
+    if keys.pop(origin(url), None) is None:
+        return False
+    write(keys)
+    return True
 
 
 def keys_path() -> Path:
@@ -143,7 +91,7 @@ def read() -> dict[str, str]:
     path = keys_path()
     try:
         text = path.read_text(encoding="utf-8")
-        private(path, "keys")
+        problem = private_files.exposure(path, path.stat())
         keys = json.loads(text)
     except FileNotFoundError:
         return {}
@@ -151,6 +99,11 @@ def read() -> dict[str, str]:
         raise SpeclspError(sentence(error, path, "be read")) from error
     except ValueError as error:
         raise SpeclspError(f"{path} cannot be understood: remove it, and store the keys anew.") from error
+    if problem:
+        mend = f"chmod 600 {path}"
+        if sys.platform == "win32":
+            mend = f'icacls "{path}" /inheritance:r /grant:r "%USERNAME%:F"'
+        raise SpeclspError(f"{path} holds keys and {problem}: `{mend}`, or remove it.")
     return {str(place): str(key) for place, key in keys.items()} if isinstance(keys, dict) else {}
 
 

@@ -14,7 +14,7 @@ from speclsp.config.schema import Config
 class Setting:
     """One setting."""
 
-    key: str  # dotted: "engine.max_draft_tokens"
+    key: str  # dotted: "engine.threads"
     default: object
     rule: Rule
 
@@ -47,11 +47,8 @@ def walk(section: Any, prefix: str = "") -> Iterator[Setting]:
 
 KNOWN: Mapping[str, Setting] = {known.key: known for known in walk(Config)}
 SECTIONS = frozenset(key.partition(".")[0] for key in KNOWN if "." in key)
-KEY = "remote.key"  # not an ordinary setting: never in an editor's settings, on a command line or in a log
-NO_KEY = (
-    "remote.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
-    "into config.toml, or set SPECLSP_API_KEY."
-)
+KEY = "remote.key"  # not a setting: never in a file that others may read, on a command line or in a log
+NO_KEY = "remote.key is not taken from settings: `speclsp key set URL` stores it, or set SPECLSP_API_KEY."
 
 
 def by_group() -> dict[str, list[Setting]]:

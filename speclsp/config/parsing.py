@@ -29,20 +29,17 @@ THE_USERS_OWN = (
 
 
 def parse(
-    settings: Mapping[str, object], base: Config | None = None, fixed: tuple[str, ...] = (), own_file: bool = False
+    settings: Mapping[str, object], base: Config | None = None, fixed: tuple[str, ...] = ()
 ) -> tuple[Config, list[str]]:
     """`base` (or the defaults) with `settings` on top, and one sentence for each part that is invalid.
 
     Keys are nested or dotted, a leading `speclsp` is dropped, and null leaves a setting as it was. Never raises.
-
-    Args:
-        fixed: prefixes of settings that cannot be changed here.
-        own_file: the settings are from config.toml, which may hold a key (api_keys.py reads it).
+    `fixed`: prefixes of settings that cannot be changed here.
     """
     config, problems = base if base is not None else Config(), []
     for key, value in flatten(settings):
         if key == KEY:
-            problems += [] if own_file else [NO_KEY]
+            problems.append(NO_KEY)
             continue
         a_path = (
             key == "model" and isinstance(value, str) and ("/" in value or "\\" in value or value[:1] in (".", "~"))
@@ -104,7 +101,7 @@ def gather(flags: Mapping[str, object] | None = None) -> tuple[Config, list[str]
     """The defaults, then config.toml, then `flags`; and a sentence for each part that is invalid."""
     path = config_path()
     written, problems = read_toml(path)
-    config, bad = parse(written, own_file=True)
+    config, bad = parse(written)
     problems += [f"{path}: {problem}" for problem in bad]
     config, bad = parse(flags or {}, config)
     return config, problems + bad
@@ -173,7 +170,7 @@ def from_words(assignment: str) -> tuple[str, object]:
     key, equals, text = assignment.partition("=")
     key, text = key.strip(), text.strip()
     if not equals:
-        raise ConfigError("--set", assignment, "key=value, as in --set engine.max_draft_tokens=8")
+        raise ConfigError("--set", assignment, "key=value, as in --set engine.threads=2")
     known = KNOWN.get(key)
     if known is None or isinstance(known.default, str):
         return key, text

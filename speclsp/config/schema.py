@@ -69,13 +69,6 @@ class EngineConfig:
     max_draft_tokens: int = setting(
         64, "Maximum number of tokens drafted in one decoding step.", advanced=True, low=0, high=64
     )
-    max_model_draft_tokens: int = setting(
-        0,
-        "Maximum number of tokens from the draft model in one decoding step. 0 adapts it to the measured gain.",
-        advanced=True,
-        low=0,
-        high=64,
-    )
     quantization: str = setting(
         "auto",
         "Number format of the model's weights. `auto` picks one that suits the device.",
@@ -173,9 +166,6 @@ class CompletionConfig:
     )
     timeout_ms: int = setting(3000, "Show the text that is ready after this many milliseconds.", low=1, high=600_000)
     alternatives: int = setting(3, "Number of different suggestions for a manual request.", low=1, high=10)
-    temperature: float = setting(
-        0.0, "Sampling temperature. 0 is greedy: the same text every time.", advanced=True, low=0.0, high=2.0
-    )
     debounce_ms: int = setting(
         0, "Delay (ms) after the last key press before a suggestion is requested.", low=0, high=10_000
     )

@@ -6,7 +6,7 @@ not read back as wanted (there are many ways to write TOML) is never written: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +15,20 @@ from speclsp.errors import SpeclspError
 from speclsp.private_files.os_errors import sentence
 
 
-def change(path: Path, settings: Mapping[str, object]) -> None:
-    """Set `settings`, by dotted key, in the file at `path`; it is made if missing.
+def change(path: Path, settings: Mapping[str, object]) -> bool:
+    """Set `settings`, by dotted key, in the file at `path`; None removes one. The file is made if missing.
 
-    Raises:
-        SpeclspError: the file cannot be read, changed or written; it is then as it was.
-    """
-
-    def edited(old: str) -> str | None:
-        new = changed(old, settings)
-        return new if new is not None and reads_as_wanted(old, new, settings) else None
-
-    lines = ", ".join(f"{key} = {in_toml(value)}" for key, value in settings.items())
-    _rewrite(path, edited, f"Set there yourself: {lines}.")
-
-
-def remove(path: Path, key: str) -> bool:
-    """Remove the setting `key` from the file at `path`; False when it is not there.
-
-    Raises:
-        SpeclspError: the file cannot be read, changed or written; it is then as it was.
-    """
-    return _rewrite(path, lambda old: without(old, key), f"Remove there yourself: {key}.")
-
-
-def _rewrite(path: Path, edited: Callable[[str], str | None], fix: str) -> bool:
-    """Replace the text of the file by `edited(text)`; False when the text stays the same. Raises SpeclspError.
-
-    `edited` returns None for a text that it cannot change; `fix` is the end of that error.
+    False when the file has them already. Raises SpeclspError: the file cannot be read, changed or written; it is then
+    as it was.
     """
     path = path.resolve()  # many keep their settings in a repository and link to them
     try:
         old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
-        new = edited(old)
+        new = changed(old, settings)
         if new is None:
-            raise SpeclspError(f"{path} is written so that it cannot be changed safely. {fix}")
+            lines = [f"{key} = {in_toml(value)}" for key, value in settings.items() if value is not None]
+            lines += [f"no {key}" for key, value in settings.items() if value is None]
+            raise SpeclspError(f"{path} cannot be changed safely. Change it yourself: {', '.join(lines)}.")
         if new == old:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,62 +41,51 @@ def _rewrite(path: Path, edited: Callable[[str], str | None], fix: str) -> bool:
     return True
 
 
-def without(text: str, key: str) -> str | None:
-    """`text` without `key`; None when it is not TOML, or the result would lose another setting."""
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    *sections, name = key.split(".")
-    try:
-        document = tomlkit.parse(text)
-        wrapped = document.get(config.APP)
-        for root in (document, wrapped) if isinstance(wrapped, dict) else (document,):
-            table: Any = root
-            for section in sections:
-                table = table.get(section, {})
-            table.pop(name, None)
-            root.pop(key, None)  # `"engine.threads" = 2`
-        new = tomlkit.dumps(document)
-        before, after = (dict(config.flatten(config.from_toml(source))) for source in (text, new))
-    except (TOMLKitError, ValueError, TypeError, AttributeError):
-        return None
-    before.pop(key, None)
-    return new if after == before else None
-
-
 def changed(text: str, settings: Mapping[str, object]) -> str | None:
-    """`text` with `settings`; None when it is not TOML, or a setting's place is taken by something else."""
+    """`text` with `settings`; None when it is not TOML, or the result would not read back as wanted."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     try:
         document = tomlkit.parse(text)
         for key, value in settings.items():
-            *sections, name = key.split(".")
-            table: Any = document
-            wrapped = document.get(config.APP)
-            if isinstance(wrapped, dict) and (not sections or sections[0] in wrapped):
-                table = wrapped  # `[speclsp.engine]`, as an editor's settings have it, is understood too
-            for section in sections:
-                if section not in table:
-                    table[section] = tomlkit.table()
-                table = table[section]
-            if name not in table or table[name] != value:
-                table[name] = tomlkit.item(value)
-        return tomlkit.dumps(document)
-    except (TOMLKitError, TypeError, AttributeError):
+            if value is None:
+                _remove(document, key)
+            else:
+                _set(document, key, value)
+        new = tomlkit.dumps(document)
+        before, after = (dict(config.flatten(config.from_toml(source))) for source in (text, new))
+    except (TOMLKitError, ValueError, TypeError, AttributeError):
         return None
+    wanted = {key: value for key, value in {**before, **settings}.items() if value is not None}
+    return new if after == wanted else None
 
 
-def reads_as_wanted(old: str, new: str, settings: Mapping[str, object]) -> bool:
-    """True when `new` parses to the settings of `old` with `settings` on top."""
-    try:
-        before, after = config.from_toml(old), config.from_toml(new)
-    except ValueError:
-        return False
-    kept, complaints = config.parse(before)
-    wanted, problems = config.parse(settings, kept)
-    return not problems and config.parse(after) == (wanted, complaints)
+def _set(document: Any, key: str, value: object) -> None:
+    """Write one setting into a tomlkit document."""
+    import tomlkit
+
+    *sections, name = key.split(".")
+    table, wrapped = document, document.get(config.APP)
+    if isinstance(wrapped, dict) and (not sections or sections[0] in wrapped):
+        table = wrapped  # `[speclsp.engine]`, as an editor's settings have it, is understood too
+    for section in sections:
+        if section not in table:
+            table[section] = tomlkit.table()
+        table = table[section]
+    if name not in table or table[name] != value:
+        table[name] = tomlkit.item(value)
+
+
+def _remove(document: Any, key: str) -> None:
+    """Remove one setting from a tomlkit document, from each place where it can stand."""
+    *sections, name = key.split(".")
+    for root in filter(None, (document, document.get(config.APP))):
+        table = root
+        for section in sections:
+            table = table.get(section, {})
+        table.pop(name, None)
+        root.pop(key, None)  # `"engine.threads" = 2`
 
 
 def in_toml(value: object) -> str:

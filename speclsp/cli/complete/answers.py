@@ -52,7 +52,6 @@ def prepare(snapshot: Snapshot, config: Config, speculate: bool = True) -> Compl
 
     `speculate` false: decode without drafts, whatever the settings say.
     """
-    from speclsp.engine.http import llamacpp_api  # an editor's requests leave both at the API's defaults
     from speclsp.lsp.context import build
     from speclsp.lsp.postprocess import plan as postprocess
     from speclsp.lsp.syntax.parser import SyntaxParser
@@ -65,9 +64,6 @@ def prepare(snapshot: Snapshot, config: Config, speculate: bool = True) -> Compl
     context = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
     request = replace(
         engine_request(context, plan.max_tokens),
-        temperature=config.completion.temperature,
-        top_p=llamacpp_api.TOP_P,
-        top_k=llamacpp_api.TOP_K,
         speculate=speculate and config.engine.speculative_decoding,
     )
     return CompletionPoint(snapshot=snapshot, request=request, plan=plan)

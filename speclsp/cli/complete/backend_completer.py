@@ -183,7 +183,6 @@ def fim_request(request: Request) -> FimRequest:
         extra=tuple((extra.filename, extra.text) for extra in request.extra),
         max_tokens=request.max_tokens,
         deadline_ms=DEADLINE_MS,
-        temperature=request.temperature,
         session=f"complete-{os.getpid()}",
         speculate=request.speculate,
     )

@@ -38,7 +38,9 @@ def prepare_streams() -> None:
             encoding = stream.encoding if is_console(stream) else encoding_of(number, stream.encoding)
             with suppress(OSError):  # a stdin that was read already keeps its own handling
                 errors = "backslashreplace" if number else "replace"
-                stream.reconfigure(encoding=encoding, errors=errors, write_through=False)  # argparse drops an error
+                stream.reconfigure(encoding=encoding, errors=errors)
+                if number == 1:
+                    stream.reconfigure(write_through=False)  # an error, which argparse drops, comes at the flush
 
 
 def is_console(stream: io.TextIOWrapper) -> bool:

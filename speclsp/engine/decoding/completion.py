@@ -60,7 +60,7 @@ class CompletionEngine:
     policy: MeasuredPolicy = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy = MeasuredPolicy(self.costs, self.config.max_draft_tokens, self.config.max_model_draft_tokens)
+        self.policy = MeasuredPolicy(self.costs, self.config.max_draft_tokens)
 
     @property
     def model(self) -> str:
@@ -101,7 +101,7 @@ class CompletionEngine:
         """The longest a step of prefill or a round should take, as measured: see api.Completer."""
         costs, target, gamma = self.costs, self.target_decoder, self.config.max_draft_tokens
         prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + sum(costs.missing_ms.values()))
-        from_model = min(gamma, self.config.max_model_draft_tokens or MAX_MODEL_GAMMA)
+        from_model = min(gamma, MAX_MODEL_GAMMA)
         step_ms = prefill_ms + costs.guesses(ModelDrafter.source, from_model) + costs.verify(gamma + 1)
         return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)
 

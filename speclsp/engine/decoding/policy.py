@@ -126,14 +126,12 @@ class MeasuredPolicy:
 
     Args:
         costs: of this machine.
-        max_gamma: the most guesses in a round.
-        max_model_gamma: the same for a draft model; 0: MAX_MODEL_GAMMA.
+        max_gamma: the most guesses in a round; MAX_MODEL_GAMMA is the most of a draft model.
         usual_tokens: mean length of a suggestion as the editor uses it.
     """
 
     costs: Costs
     max_gamma: int = MAX_GAMMA
-    max_model_gamma: int = 0
     usual_tokens: float = USUAL_TOKENS
     acceptances: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
     priors: dict[str, Prior] = field(default_factory=dict)  # of the drafters so far, by source
@@ -198,7 +196,7 @@ class MeasuredPolicy:
             return 0
         left = min(room + 1, USUAL_TOKENS)
         best_gamma, best_rate = 0, best_rate * prior.margin
-        most = min(room, self.max_gamma, self.max_model_gamma or MAX_MODEL_GAMMA)
+        most = min(room, self.max_gamma, MAX_MODEL_GAMMA)
         for gamma, tokens in enumerate(self.expected(source, 0, most), 1):
             rounds_left = max(1.0, left / tokens)
             catch_up_ms = missing * self.costs.missing_ms.get(source, 0.0) / rounds_left

@@ -212,7 +212,6 @@ class Pipeline:
         job.trace.at_rest = prefill is not None and request.continues(prefill)
         return replace(
             request,
-            temperature=job.completion.temperature,
             previous=self._cache.draft_hint(job.snapshot),
             branches=alternatives.BRANCHES if job.request.wanted > 1 else 0,
             idle=job.prepares_next,

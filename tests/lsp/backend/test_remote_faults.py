@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import json
 import ssl
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -256,15 +255,6 @@ async def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
             remote.api_keys.store(server.url, "sk-new")
             await backend.until(lambda status: status.state == "ready")
             assert await backend.text()
-
-
-async def test_a_keyring_that_waits_for_the_user_does_not_block_the_editor(monkeypatch: pytest.MonkeyPatch):
-    opened = threading.Event()
-    monkeypatch.setattr(remote, "KEYRING_S", 0.05)
-    monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: opened.wait(20))
-    async with Far("http://127.0.0.1:9") as backend:
-        assert "keyring has not answered" in backend.status.message
-    opened.set()
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,7 @@ CONFIG = {  # no value here starts another engine; its mutations may switch sugg
     "completion": {
         "enabled": True, "disabled_languages": [], "disabled_globs": ["**/.env*"], "eagerness": "high",
         "multiline": "auto", "max_tokens": 96, "max_tokens_single_line": 32, "timeout_ms": 3000,
-        "alternatives": 3, "temperature": 0.0,
+        "alternatives": 3,
         "debounce_ms": 0, "show_in_menu": True,
     },
     "context": {"prefix_tokens": 640, "suffix_tokens": 128, "parse_budget_ms": 10, "max_file_bytes": 10_000_000},

@@ -67,8 +67,7 @@ def running_pid() -> int:
     "words",
     [
         ("--model", "echo"),
-        ("--model", "tiny", "--set", "completion.temperature=0.8"),
-        pytest.param(("--model", "tiny"), marks=pytest.mark.soak),
+        ("--model", "tiny"),
         pytest.param(("--model", "tiny", "--no-speculation"), marks=pytest.mark.soak),
     ],
     ids=" ".join,

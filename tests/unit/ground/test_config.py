@@ -72,7 +72,7 @@ def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, val
 
 
 def test_an_integer_is_accepted_for_a_number():
-    assert config.parse({"completion.temperature": 1}) == (Config(completion=CompletionConfig(temperature=1)), [])
+    assert config.parse({"completion.min_confidence": 1}) == (Config(completion=CompletionConfig(min_confidence=1)), [])
 
 
 def test_a_table_in_place_of_a_value_and_the_reverse_are_reported():
@@ -137,7 +137,7 @@ def test_a_child_process_receives_the_same_settings(written: dict[str, object]):
 def test_flags_are_parsed_by_the_type_of_their_setting():
     assert config.from_words("engine.draft=off") == ("engine.draft", False)
     assert config.from_words("model=1") == ("model", "1")
-    assert config.from_words("completion.temperature=1") == ("completion.temperature", 1.0)
+    assert config.from_words("completion.min_confidence=1") == ("completion.min_confidence", 1.0)
     assert config.from_words("completion.disabled_languages=go, rust,") == (
         "completion.disabled_languages",
         ["go", "rust"],

@@ -19,14 +19,14 @@ def names(directory: Path) -> list[str]:
     return sorted(file.name for file in directory.iterdir())
 
 
-WANTED: dict[str, object] = {"engine.speculative_decoding": False, "engine.max_draft_tokens": 7}
+WANTED: dict[str, object] = {"engine.speculative_decoding": False, "engine.context_tokens": 777}
 
 parts = {
     "model": 'model = "tiny"  # the small one\n',
     "dotted": "engine.threads = 2 # two\n",
-    "inline": "engine = { threads = 2, max_draft_tokens = 3 }\n",
+    "inline": "engine = { threads = 2, context_tokens = 3 }\n",
     "comment": "# mine, keep\n\n",
-    "engine": "[engine]\n# why\nmax_draft_tokens = 4 # tried\nthreads=2\n",
+    "engine": "[engine]\n# why\ncontext_tokens = 4 # tried\nthreads=2\n",
     "completion": "[completion]\nmax_tokens = 50\ndisabled_languages = [\n  'go', # no\n]\n",
     "wrapped": "[speclsp.engine]\nspeculative_decoding = true\n",
     "editor": "[speclsp.completion]\nenabled = false\n",
@@ -45,11 +45,11 @@ def test_every_other_setting_comment_and_line_stays(text: str, newline: str):
     except ValueError:
         return
     new = toml_edit.changed(text, WANTED)
-    if new is None or not toml_edit.reads_as_wanted(text, new, WANTED):
+    if new is None:
         assert "engine = {" in text or "speclsp" in text or "engine.threads" in text, "usual layouts are always changed"
         return
     read, _ = config.parse(config.from_toml(new))
-    assert (read.engine.speculative_decoding, read.engine.max_draft_tokens) == (False, 7)
+    assert (read.engine.speculative_decoding, read.engine.context_tokens) == (False, 777)
     kept, _ = config.parse(before)
     assert (read.model, read.engine.threads, read.completion) == (kept.model, kept.engine.threads, kept.completion)
     for comment in ("# the small one", "# two", "# mine, keep", "# why", "# tried", "# no"):
@@ -57,9 +57,9 @@ def test_every_other_setting_comment_and_line_stays(text: str, newline: str):
 
 
 def test_a_changed_line_keeps_its_place_and_a_new_one_ends_its_section():
-    text = "# top\n[engine]\nmax_draft_tokens = 4 # tried\n\n[completion]\nmax_tokens = 50\n"
+    text = "# top\n[engine]\ncontext_tokens = 4 # tried\n\n[completion]\nmax_tokens = 50\n"
     assert toml_edit.changed(text, WANTED) == (
-        "# top\n[engine]\nmax_draft_tokens = 7 # tried\nspeculative_decoding = false\n\n[completion]\nmax_tokens = 50\n"
+        "# top\n[engine]\ncontext_tokens = 777 # tried\nspeculative_decoding = false\n\n[completion]\nmax_tokens = 50\n"
     )
 
 
@@ -84,19 +84,15 @@ def test_permissions_are_kept_and_a_link_stays_a_link(tmp_path: Path):
     toml_edit.change(link, WANTED)
     assert link.is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == 0o600
-    assert "max_draft_tokens = 7" in real.read_text()
+    assert "context_tokens = 777" in real.read_text()
     assert names(tmp_path) == ["config.toml", "dotfiles.toml"], "nothing is left lying about"
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"engine = 5\n", "Set there yourself: engine.speculative_decoding = false, engine.max_draft_tokens = 7."),
+        (b"engine = 5\n", "Change it yourself: engine.speculative_decoding = false, engine.context_tokens = 777."),
         (b"[engine\n", "cannot be changed safely"),
-        (
-            b'"engine.max_draft_tokens" = 3\n[engine]\nspeculative_decoding = true\n[engine.max_draft_tokens]\nx = 1\n',
-            "yourself",
-        ),
         (b"\xff\xfe", "is not UTF-8 text (byte 0)."),
     ],
 )

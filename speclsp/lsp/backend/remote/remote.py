@@ -23,9 +23,8 @@ from speclsp.lsp.backend.remote import detection, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
 from speclsp.lsp.backend.remote.remote_http import HttpRefused, RemoteHttp, Unreachable, printable
 from speclsp.lsp.backend.remote.request_styles import RemoteServerType
-from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece, end_task, in_daemon_thread
+from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece, end_task
 
-KEYRING_S = 20.0  # time limit: the system may ask the user to unlock the keyring
 REQUEST_ERRORS = (400, 413, 422)  # HTTP statuses that concern one request, not the server
 EDIT_ERRORS = (400, 404, 405, 422, 501)  # of a next edit: the server takes no such request
 DENIED = (401, 403)
@@ -102,7 +101,7 @@ class RemoteBackend:
     async def _live(self) -> None:
         """Detect the server type, and again each time the breaker has been open."""
         try:
-            self._http = await self._connect()
+            self._http = self._connect()
         except SpeclspError as error:
             self._set_status(state="error", message=self._message(error))
             return
@@ -123,11 +122,11 @@ class RemoteBackend:
             await asyncio.sleep(self._pause_s)
             if self._key_denied:
                 with suppress(SpeclspError):  # then the next detection reports the problem with the old key
-                    fresh = await self._connect()  # the message asked the user to store another key
+                    fresh = self._connect()  # the message asked the user to store another key
                     await self._http.close()
                     self._http = fresh
 
-    async def _connect(self) -> RemoteHttp:
+    def _connect(self) -> RemoteHttp:
         """The client with the key for this server. Raises SpeclspError: URL or settings forbid a connection."""
         parts = urlsplit(self._url)
         if "@" in parts.netloc or parts.query or parts.fragment:
@@ -136,16 +135,9 @@ class RemoteBackend:
             raise SpeclspError(
                 "it would send your code in the clear: use https://, or a tunnel that ends on this machine."
             )
-        url, own_url = self._url, self._own_url
-        try:
-            reading = in_daemon_thread(lambda: api_keys.find(url, own_url), "keyring")
-            key, self._withheld = await asyncio.wait_for(reading, KEYRING_S)
-        except asyncio.TimeoutError as error:
-            raise SpeclspError(
-                f"the system's keyring has not answered within {KEYRING_S:.0f} s: open it, and restart the language "
-                f"server, or set {api_keys.VARIABLE}."
-            ) from error
-        return RemoteHttp(url.removesuffix("/completions").removesuffix("/v1"), key, self._config.remote.ca_file)
+        key, self._withheld = api_keys.find(self._url, self._own_url)
+        root = self._url.removesuffix("/completions").removesuffix("/v1")
+        return RemoteHttp(root, key, self._config.remote.ca_file)
 
     def _request_succeeded(self) -> None:
         self._breaker.record_success()
