@@ -164,7 +164,7 @@ def typing_counts(recordings: Sequence[Recording]) -> dict[str, Counts]:
     """The counts of each body for the reader, under a curve from packages that are not its own."""
     curves = calibration.crossed_curves(recordings)
     judged = [line_values_of(recording, curves[recording.body.package]) for recording in recordings]
-    typed = economy.typed(recordings, judged, economy.policies(READER)["medium"], READER)
+    typed = economy.typed(recordings, judged, economy.MEDIUM, READER)
     return {key: typing_figures.columns(typed, key) for key in METRICS["economy"]}
 
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.keystrokes.economy.person import READER
+from benchmarks.keystrokes.economy.person import ONLOOKER, READER, TYPIST, WORD_TAKER
 from benchmarks.report.markdown_tables import percent, table
 from benchmarks.report.result_files import LARGE, SMALL, Results
 
-POLICIES = {
-    "everything": "everything, as `high`",
-    "former medium": "former medium",
-    "medium": "**`medium`**",
-    "low": "`low`",
-    "min_confidence 0.3": "`min_confidence` 0.3",
-}
+ROWS = (  # person, policy, label
+    (READER, "everything", "everything, as `high`"),
+    (READER, "medium", "**`medium`**"),
+    (READER, "low", "`low`"),
+    (READER, "min_confidence 0.3", "`min_confidence` 0.3"),
+    (TYPIST, "medium", "**`medium`**"),
+    (WORD_TAKER, "min_confidence 0.1", "`min_confidence` 0.1"),
+    (ONLOOKER, "medium", "**`medium`**"),
+)
 HEAD = (
     "", "keys saved of 100", "suggestions", "first line right", "wrong per 100 keys", "pauses with one",
     "of these right", "pauses where a right one is hidden",
 )  # fmt: skip
-LANGUAGES = {"go": "Go", "python": "Python", "rust": "Rust", "typescript": "TypeScript"}
 MODELS = {"0.5B": SMALL, "1.5B": LARGE}
 Rows = Iterator[Sequence[str]]
 
@@ -33,33 +34,16 @@ def tables(results: Results) -> dict[str, str]:
         (size, *(f"{100 * row['keys_saved']['value']:.1f}" for row in rows.values())) for size, rows in speeds.items()
     )
     return {
-        "economy": table(HEAD, by_person(small)),
-        "economy-languages": table(HEAD, by_language(small)),
-        "economy-chosen": table(HEAD, by_half(small)),
+        "economy": table(HEAD, by_person(small["persons"])),
         "economy-time": table(("keys saved of 100", *speeds["0.5B"]), times),
         "reliability": reliability(small["curve"]["reliability"]),
     }
 
 
-def by_person(data: Mapping[str, Any]) -> Rows:
-    """Each policy for the reader, and `medium` before and after for the others."""
-    for person, rows in data["persons"].items():
-        for name, label in POLICIES.items():
-            if person == READER.name or name in ("former medium", "medium"):
-                yield f"{person}: {label}", *cells(rows[name])
-
-
-def by_language(data: Mapping[str, Any]) -> Rows:
-    """The reader's figures in each language."""
-    for language, row in data["languages"]["medium"].items():
-        before = data["languages"]["former medium"][language]["wrong_per_key"]["value"]
-        yield f"{LANGUAGES[language]} (before, {100 * before:.1f} wrong)", *cells(row)
-
-
-def by_half(data: Mapping[str, Any]) -> Rows:
-    """The cost that each half of the packages chooses."""
-    for name, row in data["chosen"].items():
-        yield f"{name}: cost {row['cost']:g}, judged on {row['judged_on']}", *cells(row)
+def by_person(persons: Mapping[str, Any]) -> Rows:
+    """The figures of each of ROWS."""
+    for person, policy, label in ROWS:
+        yield f"{person.name}: {label}", *cells(persons[person.name][policy])
 
 
 def cells(row: Mapping[str, Any]) -> Iterator[str]:

@@ -101,7 +101,7 @@ def state_dir() -> Path:
 
 
 def stats_path() -> Path:
-    """Usage statistics for `speclsp stats`: numbers by week, language and model."""
+    """Usage statistics for `speclsp stats`: numbers by week and model."""
     return state_dir() / "stats.db"
 
 

@@ -141,14 +141,7 @@ def confidence_in(record: Record) -> str:
         return ""
     if not confidence["wanted"]:
         return f"{confidence['first_line']:.2f}; no threshold here"
-    lately = (
-        f" ({confidence['taken']:.0f} accepted and {confidence['left']:.0f} ignored recently)"
-        if confidence["taken"] + confidence["left"]
-        else ""
-    )
-    return (
-        f"{confidence['first_line']:.2f}, threshold {confidence['wanted']:.2f} for {clean(record['language'])}{lately}"
-    )
+    return f"{confidence['first_line']:.2f}, threshold {confidence['wanted']:.2f} for {clean(record['language'])}"
 
 
 def cut_from(record: Record) -> str:

@@ -7,7 +7,7 @@
     clock.py       the time between their keys
     person.py      the persons who type them: reader, typist, word taker
     replay.py      types them again over the recording, under any policy, with any of the persons
-    policies.py    the product's value, and its former one
+    policies.py    the product's value, by any bar
     peer.py        llama.vscode's requests and filters, on the same engine
     live.py        the check: some bodies typed live, against the replay of the same ones
 
@@ -42,19 +42,13 @@ from speclsp.lsp.completion.confidence import LEVELS, Bar, Curve, curve_of
 from speclsp.weights import auto_choice
 
 USUAL_BODIES = 60
-FORMER = Bar(4.0, words=True)  # right words of a wrong line count for everybody, as in commit 2270189c
-CONFIDENCES = (0.1, 0.2, 0.3, 0.5)
 COSTS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 16.0)  # that are compared, in characters
 MOST_WRONG, MOST_SHOWN = 0.025, 0.6  # aims of "medium": wrong suggestions of a key, and share of pauses
 SPEEDS = (0.5, 0.8, 1.0, 2.0, 4.0)  # of the machine, as multiples of this one
 PEER = "llama.vscode"
-
-
-def policies(person: Person) -> dict[str, Bar]:
-    """The bars that are compared, by name. The levels are those for the person's habit."""
-    levels = {name: level.bar(person.words) for name, level in LEVELS.items()}
-    plain = {f"min_confidence {least:g}": Bar(least=least) for least in CONFIDENCES}
-    return {"everything": Bar(), "former medium": FORMER, **levels, **plain}
+PLAIN = {f"min_confidence {least:g}": Bar(least=least) for least in (0.1, 0.2, 0.3, 0.5)}
+POLICIES: Mapping[str, Bar] = {"everything": Bar(), **LEVELS, **PLAIN}  # the bars that are compared
+MEDIUM = LEVELS["medium"]
 
 
 def typed(
@@ -72,11 +66,11 @@ def compare(recordings: Sequence[Recording], judged: Sequence[Judged]) -> dict[s
     result: dict[str, Any] = {"persons": {}, "languages": {}}
     body_list = [recording.body for recording in recordings]
     for person in (*PERSONS, ONLOOKER):
-        walks = {name: typed(recordings, judged, bar, person) for name, bar in policies(person).items()}
+        walks = {name: typed(recordings, judged, bar, person) for name, bar in POLICIES.items()}
         base = walks["everything"]
         result["persons"][person.name] = {name: figures.of_policy(counts, base) for name, counts in walks.items()}
         if person == READER:
-            names = ("everything", "former medium", "medium")
+            names = ("everything", "medium")
             result["languages"] = {name: figures.by_language(body_list, walks[name]) for name in names}
     return result
 
@@ -87,7 +81,7 @@ def chosen_costs(recordings: Sequence[Recording], judged: Sequence[Judged]) -> d
     It saves the reader most keys among those that keep MOST_WRONG and MOST_SHOWN.
     """
     half = halves([recording.body.package for recording in recordings])
-    walks = {cost: typed(recordings, judged, Bar(cost, LEVELS["medium"].least), READER) for cost in COSTS}
+    walks = {cost: typed(recordings, judged, Bar(cost, MEDIUM.least), READER) for cost in COSTS}
     everything = typed(recordings, judged, Bar(), READER)
     result = {}
     for name, folds in {"first half": (0,), "second half": (1,), "all": (0, 1)}.items():
@@ -121,11 +115,10 @@ def best_cost(walks: Mapping[float, Sequence[Counts]]) -> float:
 
 def in_real_time(recordings: Sequence[Recording], judged: Sequence[Judged]) -> dict[str, Any]:
     """The reader's figures with "medium", where a suggestion that comes after the next key is not shown."""
-    bar = policies(READER)["medium"]
-    at_once = typed(recordings, judged, bar, READER)
+    at_once = typed(recordings, judged, MEDIUM, READER)
     rows = {"at once": figures.of_policy(at_once)}
     for speed in SPEEDS:
-        rows[f"speed {speed:g}"] = figures.of_policy(typed(recordings, judged, bar, READER, speed), at_once)
+        rows[f"speed {speed:g}"] = figures.of_policy(typed(recordings, judged, MEDIUM, READER, speed), at_once)
     return rows
 
 
@@ -134,7 +127,7 @@ def beside_peer(config: Config, recordings: Sequence[Recording], judged: Sequenc
     theirs = peer(config, [recording.body for recording in recordings], PERSONS)
     rows = {}
     for person in PERSONS:
-        ours = typed(recordings, judged, policies(person)["medium"], person)
+        ours = typed(recordings, judged, MEDIUM, person)
         rows[f"{person.name}, medium"] = figures.of_policy(ours, theirs[person.name])
         rows[f"{person.name}, {PEER}"] = figures.of_policy(theirs[person.name])
     return {"bodies": len(recordings), "policies": rows}
@@ -143,7 +136,7 @@ def beside_peer(config: Config, recordings: Sequence[Recording], judged: Sequenc
 def check_live(config: Config, recordings: Sequence[Recording], curve: Curve, eagerness: str) -> list[dict[str, Any]]:
     """For each body, the counts of a live run and of the replay under the same curve, for a typist."""
     typist = PERSONS[1]
-    bar = policies(typist)[eagerness]
+    bar = LEVELS[eagerness]
     replayed = [replay(recording, by_value(judge(recording, curve), bar), typist) for recording in recordings]
     ran = live(config, [recording.body for recording in recordings], typist)
     return [

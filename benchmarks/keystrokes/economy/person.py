@@ -32,7 +32,9 @@ class Person(NamedTuple):
 
 
 READER = Person("reader", at_pauses=True, words=False)
-PERSONS = (READER, Person("typist", at_pauses=False, words=False), Person("word taker", at_pauses=False, words=True))
+TYPIST = Person("typist", at_pauses=False, words=False)
+WORD_TAKER = Person("word taker", at_pauses=False, words=True)
+PERSONS = (READER, TYPIST, WORD_TAKER)
 ONLOOKER = Person("onlooker", at_pauses=True, words=False, takes=False)  # the same pauses under every policy
 
 

@@ -1,4 +1,4 @@
-"""Policies that show or hide the candidates of a recording: the product's, at any level, and its former value.
+"""Policies that show or hide the candidates of a recording: the product's at any level.
 
 A policy is asked where no suggestion stands. It returns the number of characters of the candidate that are shown.
 """

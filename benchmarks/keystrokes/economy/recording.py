@@ -24,11 +24,7 @@ from speclsp.config import Config, cache_dir, changes
 from speclsp.lsp.completion.confidence import LEFT_OF_LOGPROB
 from speclsp.weights import adapters, auto_choice, model_directory, store
 
-JUDGES = (
-    "acceptance.py",
-    "confidence.py",
-    "gate.py",
-)  # of lsp/completion: they judge a candidate, and do not change it
+JUDGES = ("confidence.py", "gate.py")  # of lsp/completion: they judge a candidate, and do not change it
 CANDIDATE_PACKAGES = ("lsp/completion", "lsp/context", "lsp/documents", "lsp/postprocess", "lsp/syntax")
 MODULE = "benchmarks.keystrokes.economy.recording_server"
 

@@ -5,21 +5,20 @@
 
 A candidate is a suggestion before the gate. One that the gate holds back stays in its stream, so the next key that
 agrees with it gets the rest of it, and any other key asks the engine. The budgets of cross-file context are lifted in
-both cases: a busy machine changes no text. Nothing is learned from acceptances, so the cost stays as it is set.
+both cases: a busy machine changes no text.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from speclsp.cli import entry
 from speclsp.lsp.completion import pipeline, session
-from speclsp.lsp.completion.confidence import AcceptanceHistory, lines
+from speclsp.lsp.completion.confidence import lines
 from speclsp.lsp.completion.gate import ConfidenceGate, first_lines
 from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
@@ -30,13 +29,6 @@ from speclsp.lsp.syntax.text_windows import common_ends
 
 PATIENCE_MS = 2000.0  # for context from other files
 LINES_ABOVE, LINES_BELOW, LINE_CHARACTERS = 6, 3, 300  # of the document, in a row
-
-
-class IndifferentHistory(AcceptanceHistory):
-    """Learns nothing."""
-
-    def learn(self, language: str, counts: Mapping[str, int], ago_s: float = 0.0) -> None:
-        """Keep the usual cost."""
 
 
 class RecordingGate(ConfidenceGate):
@@ -106,7 +98,6 @@ def main(arguments: list[str]) -> int:
     """Serve, recording to the file that the first argument names."""
     file, *rest = arguments
     vars(pipeline)["CrossFileSources"] = partial(CrossFileSources, patience_ms=PATIENCE_MS)
-    vars(session)["AcceptanceHistory"] = IndifferentHistory
     if file != "-":
         RecordingGate.file = Path(file)
         vars(session)["ConfidenceGate"] = RecordingGate

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from benchmarks.keystrokes.economy.policies import judge
 from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.quality.calibration.examples import Example, examples
 from benchmarks.quality.calibration.fit import crossed, fit, halves, quality, reliability
 from speclsp.errors import InputError
-from speclsp.lsp.completion.confidence import LEVELS, QWEN_05B, Curve, lines_to_show
+from speclsp.lsp.completion.confidence import QWEN_05B, Curve
 
 LEAST = 10  # right lines, and wrong ones, that a fit needs
 
@@ -29,7 +28,6 @@ def crossed_curves(recordings: Sequence[Recording]) -> dict[str, Curve]:
         Curve(
             first=fit([example for example in first if half[example.package] != fold]),
             later=fit([example for example in later if half[example.package] != fold]),
-            expected=0.5,
         )
         for fold in (0, 1)
     ]
@@ -45,7 +43,7 @@ def calibrate(recordings: Sequence[Recording]) -> dict[str, Any]:
     answers, all_sure = [first[number].right for number in fresh], crossed(first)
     sure = [all_sure[number] for number in fresh]
     later_weights = fit(later) if is_enough(later) else dict(QWEN_05B.later)
-    curve = Curve(first=fit(first), later=later_weights, expected=0.5)
+    curve = Curve(first=fit(first), later=later_weights)
     return {
         "bodies": len(recordings),
         "packages": len({recording.body.package for recording in recordings}),
@@ -53,7 +51,6 @@ def calibrate(recordings: Sequence[Recording]) -> dict[str, Any]:
         "right": round(sum(answers) / len(answers), 3),
         "first": curve.first,
         "later": curve.later,
-        "expected": expected(recordings, curve),
         "quality": quality(sure, answers),
         "reliability": reliability(sure, answers),
         "later_lines": quality(crossed(later), [example.right for example in later]) if is_enough(later) else None,
@@ -65,18 +62,6 @@ def is_enough(lines: Sequence[Example]) -> bool:
     """True if a fit of these lines is more than chance."""
     right = sum(example.right for example in lines)
     return min(right, len(lines) - right) >= LEAST
-
-
-def expected(recordings: Sequence[Recording], curve: Curve) -> float:
-    """The mean confidence of the new candidates that "medium" shows."""
-    bar = LEVELS["medium"].bar()
-    shown = [
-        values[0].confidence
-        for recording in recordings
-        for position, values in judge(recording, curve).items()
-        if not recording.rows[position]["typed"] and lines_to_show(values, bar.at(recording.rows[position]["text"]))
-    ]
-    return round(sum(shown) / len(shown), 2) if shown else 0.5
 
 
 def by_language(lines: Sequence[Example], sure: Sequence[float]) -> dict[str, Any]:
@@ -95,7 +80,7 @@ def by_language(lines: Sequence[Example], sure: Sequence[float]) -> dict[str, An
 def source(summary: Mapping[str, Any], model: str) -> str:
     """The lines for CURVES of lsp/completion/confidence.py."""
     judged = summary["quality"]
-    rows = [f"        {key}={json.dumps(summary[key])}," for key in ("first", "later", "expected")]
+    rows = [f"        {key}={json.dumps(summary[key])}," for key in ("first", "later")]
     made_of = f"{summary['candidates']} candidates in {summary['bodies']} bodies of {summary['packages']} packages"
     about = (
         f"    # {date.today()}: {made_of};\n    # on the half that it is not made from, "

@@ -1,7 +1,7 @@
 """Confidence in a suggestion, and the value of showing it.
 
     log-probabilities of tokens ─► confidence in each line, by a measured curve (CURVES) ─────────────┐
-    completion.eagerness ─► cost of a wrong suggestion, scaled by recent acceptance ──────────────────┴─► value
+    completion.eagerness ─► cost of a wrong suggestion ───────────────────────────────────────────────┴─► value
 
 Confidence in the first line is the probability that it is exactly the line that its user wants: a logistic regression
 on the log-probability of the line. Later lines have a regression of their own, given that all lines above are right.
@@ -12,21 +12,15 @@ A suggestion of k lines is worth the characters that it saves its user, less the
 
     saved_k - (1 - p_k) cost
 
-Most users accept whole lines, so `saved_k` counts the lines that are right. For a user who accepts single words, it
-counts the characters that are right from the start on, in a wrong line too. The best k is shown, and nothing if no
+Most users accept whole lines, so `saved_k` counts the lines that are right. The best k is shown, and nothing if no
 value is positive, or if the confidence in the first line is below the lowest one of the level.
-
-Users differ from tasks, and languages differ among themselves. The acceptance of earlier suggestions scales the cost
-in their language, by half a unit of log-odds at most, with a half-life of one week. It also shows who accepts single
-words. The counts come from acceptance.py and, where `stats.enabled`, from the statistics of the last weeks.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -42,21 +36,20 @@ class Curve:
 
     first: Mapping[str, float]  # weights of the first line, in log-odds: "intercept" and "total"; none: probability
     later: Mapping[str, float]  # the same of each further line, given that the lines above are right
-    expected: float  # share of right first lines among the shown at "medium"
 
 
 # 2026-11-29, with the adapter fill-9: 1914 candidates in 60 bodies of 35 packages;
 # on the half that it is not made from, area under ROC 0.92, Brier's score 0.10
-QWEN_05B = Curve(first={"intercept": 1.83, "total": 1.6}, later={"intercept": 1.17, "total": 1.18}, expected=0.62)
+QWEN_05B = Curve(first={"intercept": 1.83, "total": 1.6}, later={"intercept": 1.17, "total": 1.18})
 CURVES: Mapping[str, Curve] = {  # by model
     "qwen2.5-coder-0.5b-instruct": QWEN_05B,
     # 2026-11-29, in int4: 1749 candidates in 60 bodies of 35 packages;
     # on the half that it is not made from, area under ROC 0.92, Brier's score 0.10
     "qwen2.5-coder-1.5b-instruct": Curve(
-        first={"intercept": 1.71, "total": 2.04}, later={"intercept": 1.2, "total": 2.21}, expected=0.64
+        first={"intercept": 1.71, "total": 2.04}, later={"intercept": 1.2, "total": 2.21}
     ),
 }
-PLAIN = Curve(first={}, later={}, expected=QWEN_05B.expected)  # of models that were not measured
+PLAIN = Curve(first={}, later={})  # of models that were not measured
 UNJUDGED = ("echo", "tiny")  # models for tests: everything that they write is shown
 
 
@@ -150,11 +143,6 @@ def sigmoid(log_odds: float) -> float:
     return 1.0 / (1.0 + math.exp(-max(-40.0, min(40.0, log_odds))))
 
 
-def log_odds(probability: float) -> float:
-    """The log-odds of a probability between 0 and 1, both excluded."""
-    return math.log(probability / (1.0 - probability))
-
-
 # ── the value of the first lines ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -166,36 +154,19 @@ class Bar(NamedTuple):
 
     cost: float = 0.0  # of a wrong one, in characters; 0: only the confidence decides
     least: float = 0.0  # lowest confidence in its lines, all together
-    words: bool = False  # its user accepts single words
-
-    def raised(self, factor: float) -> Bar:
-        """With a cost that is `factor` times as high."""
-        return self._replace(cost=self.cost * factor)
 
     def at(self, text: str) -> Bar:
         """For a suggestion that begins with `text`: higher for one that begins with a new line.
 
         The line at the cursor is complete then, as after most acceptances. Enter shows the suggestion again.
         """
-        return self.raised(NEXT_LINE) if text.lstrip(" \t").startswith("\n") else self
+        return self._replace(cost=self.cost * NEXT_LINE) if text.lstrip(" \t").startswith("\n") else self
 
 
-class Level(NamedTuple):
-    """A value of completion.eagerness. Chosen by `python -m benchmarks economy`."""
-
-    lines: float  # cost of a wrong suggestion, in characters, for a user who accepts whole lines
-    words: float  # for a user who accepts single words too
-    least: float  # lowest confidence in the lines that are shown, all together
-
-    def bar(self, words: bool = False) -> Bar:
-        """The bar of this level. `words`: for a user who accepts single words too."""
-        return Bar(self.words if words else self.lines, self.least, words)
-
-
-LEVELS: Mapping[str, Level] = {
-    "low": Level(7.0, 4.0, least=0.5),
-    "medium": Level(7.0, 4.0, least=0.1),
-    "high": Level(0.0, 0.0, least=0.0),
+LEVELS: Mapping[str, Bar] = {  # by completion.eagerness, chosen by `python -m benchmarks economy`
+    "low": Bar(7.0, least=0.5),
+    "medium": Bar(7.0, least=0.1),
+    "high": Bar(),
 }
 
 
@@ -203,14 +174,12 @@ class LineValue(NamedTuple):
     """The first lines of a suggestion, up to one of them."""
 
     confidence: float  # that all of them are right
-    line_characters: float  # expected characters of its first lines that are right
-    word_characters: float  # expected characters that are right from the start on
+    saved: float  # expected characters of its first lines that are right
     characters: int
 
     def value(self, bar: Bar) -> float:
         """The value of showing them, in characters."""
-        saved = self.word_characters if bar.words else self.line_characters
-        return saved - (1.0 - self.confidence) * bar.cost
+        return self.saved - (1.0 - self.confidence) * bar.cost
 
 
 def line_values(own_lines: Sequence[Line], begin: int, curve: Curve) -> list[LineValue]:
@@ -219,17 +188,12 @@ def line_values(own_lines: Sequence[Line], begin: int, curve: Curve) -> list[Lin
     A line without tokens, of which no probability is known, counts as right.
     """
     values: list[LineValue] = []
-    likelihood, by_words, by_lines, sure, start = 1.0, 0.0, 0.0, 1.0, begin
+    sure, saved, start = 1.0, 0.0, begin
     for number, line in enumerate(own_lines):
         if line.tokens:
             sure *= confidence(line.tokens, curve.later if number else curve.first)
-        else:
-            by_words += likelihood * (line.end - start)
-        for characters, logprob in line.tokens:
-            likelihood *= math.exp(clipped(logprob))
-            by_words += characters * likelihood
-        by_lines += sure * (line.end - start)
-        values.append(LineValue(sure, by_lines, by_words, line.end - begin))
+        saved += sure * (line.end - start)
+        values.append(LineValue(sure, saved, line.end - begin))
         start = line.end
     return values
 
@@ -251,79 +215,4 @@ def needed_confidence(value: LineValue, bar: Bar) -> float:
     """The confidence from which one line is worth showing; 0 if it always is."""
     if not bar.cost:
         return bar.least
-    by_value = 1.0 - value.word_characters / bar.cost if bar.words else bar.cost / (value.characters + bar.cost)
-    return max(bar.least, by_value)
-
-
-# ── the cost, by recent acceptance ────────────────────────────────────────────────────────────────────────────────────
-
-HALF_LIFE_S = 7 * 86400.0
-PRIOR = 20.0  # weight of the expected acceptance, in suggestions
-IGNORED_WEIGHT = 0.5  # of an ignored suggestion: many end because the next key came first
-MAX_SHIFT = 0.5  # in log-odds
-MAX_LANGUAGES = 64
-WORD_SHARE, WORD_WEIGHT = 0.25, 5.0  # of the accepted suggestions; the weight from which it counts
-TAKEN_AS = ("accepted", "partly", "typed")
-LEFT_AS = ("ignored", "undone")
-BY_WORDS = ("words",)
-
-
-@dataclass(slots=True)
-class AcceptanceRate:
-    """Taken and left suggestions of one language, the older ones weighing less."""
-
-    taken: float = 0.0
-    left: float = 0.0
-    words: float = 0.0  # suggestions of which single words were accepted
-    at_s: float = 0.0
-
-    def decay(self, now_s: float) -> None:
-        """Weigh the counts as of `now_s`."""
-        share = 0.5 ** (max(0.0, now_s - self.at_s) / HALF_LIFE_S)
-        self.taken, self.left, self.words = self.taken * share, self.left * share, self.words * share
-        self.at_s = now_s
-
-    def shift(self, expected: float) -> float:
-        """Log-odds by which suggestions are taken more often than `expected`; bounded, and 0 without any."""
-        total = self.taken + IGNORED_WEIGHT * self.left
-        share = (self.taken + PRIOR * expected) / (total + PRIOR)
-        return max(-MAX_SHIFT, min(MAX_SHIFT, log_odds(share) - log_odds(expected)))
-
-
-class AcceptanceHistory:
-    """The acceptance rates of all languages of one editor."""
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._by_language: dict[str, AcceptanceRate] = {}
-
-    def learn(self, language: str, counts: Mapping[str, int], ago_s: float = 0.0) -> None:
-        """Add counts named as in acceptance.py, made `ago_s` ago. An acceptance that was undone counts -1."""
-        added = [sum(counts.get(name, 0) for name in names) for names in (TAKEN_AS, LEFT_AS, BY_WORDS)]
-        if any(added):
-            rate, share = self._rate_of(language), 0.5 ** (ago_s / HALF_LIFE_S)
-            rate.taken, rate.left, rate.words = (
-                max(0.0, before + share * count)
-                for before, count in zip((rate.taken, rate.left, rate.words), added, strict=True)
-            )
-
-    def bar(self, language: str, eagerness: str, curve: Curve) -> Bar:
-        """The bar of a level: lower where suggestions are accepted more often than expected.
-
-        Where single words are accepted often, it is the one for them.
-        """
-        rate, level = self._rate_of(language), LEVELS[eagerness]
-        words = rate.words >= max(WORD_WEIGHT, WORD_SHARE * rate.taken)
-        return level.bar(words).raised(math.exp(-rate.shift(curve.expected)))
-
-    def counts(self, language: str) -> tuple[float, float]:
-        """The weighted counts of taken and left suggestions."""
-        rate = self._rate_of(language)
-        return rate.taken, rate.left
-
-    def _rate_of(self, language: str) -> AcceptanceRate:
-        rate = self._by_language.setdefault(language, AcceptanceRate(at_s=self._clock()))
-        if len(self._by_language) > MAX_LANGUAGES:  # an editor may send any name
-            del self._by_language[next(iter(self._by_language))]
-        rate.decay(self._clock())
-        return rate
+    return max(bar.least, bar.cost / (value.characters + bar.cost))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from speclsp.config import Config
 from speclsp.lsp.backend.types import Backend
 from speclsp.lsp.completion.confidence import (
-    AcceptanceHistory,
+    LEVELS,
     Bar,
     Curve,
     TokenSpan,
@@ -39,7 +39,6 @@ class ConfidenceGate:
 
     _config: Callable[[], Config]
     _backend: Callable[[], Backend | None]
-    _history: AcceptanceHistory
 
     def to_suggestion(
         self, stream: Stream, plan: SuggestionPlan, job: CompletionJob | None = None, whole: bool = True
@@ -60,18 +59,16 @@ class ConfidenceGate:
         backend = self._backend()
         if backend is None or (curve := curve_of(backend.status.model)) is None:
             return suggestion
-        language = stream.origin.language
         completion = job.completion if job is not None else self._config().completion
         if job is not None and job.request.by_hand:
             bar = Bar()
         elif completion.min_confidence:
             bar = Bar(least=completion.min_confidence)
         else:
-            bar = self._history.bar(language, completion.eagerness, curve)
+            bar = LEVELS[completion.eagerness]
         decision = evaluate(stream.text, stream.token_spans, len(stream.typed), curve, bar)
         if trace is not None:
             trace.confidence, trace.least_confidence = decision.confidence, decision.threshold
-            trace.taken_and_left = self._history.counts(language)
         return apply_gate(suggestion, plan, text, decision, cuts)
 
 

@@ -14,7 +14,7 @@ from speclsp.lsp.completion.stream import PREEMPTED, Stream
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.context import build
 from speclsp.lsp.context.selection import Selections
-from speclsp.lsp.documents.document import CursorContext, Snapshot
+from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
 
@@ -44,7 +44,6 @@ class CompletionRequest:
     menu: bool = False  # for the completion menu, which an editor may fill beside the inline suggestion
     id: int | str = ""  # the editor's id of the request, for the trace
     position: tuple[int, int] = (0, 0)  # line and column in the document
-    at: CursorContext | None = None  # None: prepared, and not requested by the editor
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from speclsp.config import Config
 from speclsp.errors import EngineError, error_site
 from speclsp.lsp.backend.types import Backend
 from speclsp.lsp.completion.answer_cache import AnswerCache
-from speclsp.lsp.completion.confidence import AcceptanceHistory
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, CompletionRequest, Outcome
 from speclsp.lsp.completion.next_suggestion import NextSuggestion, Preparation, with_several_lines
@@ -57,10 +56,10 @@ class Session:
     ) -> None:
         """`on_busy` is called when `busy` may have changed, `on_trace` at the end of every request."""
         self.config, self.metrics = config, metrics  # the current settings, and the counters
-        self.cache, self.acceptance_history = AnswerCache(), AcceptanceHistory()
+        self.cache = AnswerCache()
         self._backend, self._on_busy, self._on_trace = backend, on_busy, on_trace
         self.on_grown: Callable[[CompletionRequest], None] = lambda request: None  # lines have joined its answer
-        self._gate = ConfidenceGate(lambda: self.config, backend, self.acceptance_history)
+        self._gate = ConfidenceGate(lambda: self.config, backend)
         self._streams = Streams(self.cache, metrics, self._gate.to_suggestion)
         files = ignored or IgnoreFiles()
         self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files)

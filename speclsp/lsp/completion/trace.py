@@ -70,7 +70,6 @@ class Trace:
     cuts: Cuts = field(default_factory=list)
     confidence: float | None = None  # in its first line; None if the engine reports no log-probabilities
     least_confidence: float = 0.0  # the threshold; 0: any
-    taken_and_left: tuple[float, float] = (0.0, 0.0)  # recent suggestions in this language: they shift the threshold
     about: RequestInfo = field(default_factory=lambda: RequestInfo())  # names: for speclsp/explain, not for logs
 
     @classmethod

@@ -25,7 +25,6 @@ PIECE_CHARACTERS = 1_000_000
 
 Place = tuple[int, int]  # line, column in the client's units
 Edit = tuple[Place | None, Place | None, str]  # start and end, None for the full text; the new text
-Watch = Callable[[int, int, str], None]  # offset, number of removed characters, inserted text: see `Document.watch`
 Follow = Callable[["Document", int, Sequence[str], int], None]  # first line, removed lines, number of inserted lines
 
 
@@ -51,8 +50,7 @@ class Document:
         self.characters = len(self._text)
         self._lines: list[str] | None = None  # split at the first use of a position: some clients send full texts only
         self._aside: tuple[str, list[str]] | None = None  # a text and its lines, split in a thread
-        self.watch: Watch | None = None  # called after each edit, reduced to the range where the texts differ
-        self.follow: Follow | None = None  # the same in whole lines
+        self.follow: Follow | None = None  # called after each edit
         self.lines_at_once = 0  # at which the changes of the last didChange begin
         self._near = (0, 0)  # a line and its start offset: edits stay near it, so 10 MB of lines are not summed up
 
@@ -70,10 +68,9 @@ class Document:
         self.lines_at_once = len({start[0] for start, _, _ in parsed if start is not None})
         for start, end, text in parsed:
             if start is None or end is None:
-                before = self.text if self.watch is not None or self.follow is not None else ""
+                before = self.text if self.follow is not None else ""
                 self._text, self._lines, self._near = _paired(text), None, (0, 0)
                 self.characters = len(self._text)
-                self._notify_watcher(0, before, self._text)
                 self._notify_follower(before, self._text)
             else:
                 self._replace(*self._locate(start, encoding), *self._locate(end, encoding), _paired(text))
@@ -171,10 +168,6 @@ class Document:
         if (first, head) > (last, tail):
             first, head, last, tail = last, tail, first, head
         lines = self._split()
-        at, removed = 0, ""
-        if self.watch is not None:
-            at = self._start_of(first) + head
-            removed = "".join(lines[first : last + 1])[head : tail - len(lines[last]) or None]
         merged = _glue(_glue(lines[first][:head], text), lines[last][tail:])
         if first and merged[:1] == "\n" and lines[first - 1][-1] == "\r":  # the two form one line end
             first -= 1
@@ -187,14 +180,8 @@ class Document:
         self.characters += sum(map(len, parts)) - sum(map(len, removed_lines))
         lines[first : last + 1] = parts
         self._text = self._aside = None
-        self._notify_watcher(at, removed, text)
         if self.follow is not None:
             self.follow(self, first, removed_lines, len(parts))
-
-    def _notify_watcher(self, at: int, removed: str, inserted: str) -> None:
-        if self.watch is not None:
-            head, tail = common_ends(removed, inserted)
-            self.watch(at + head, len(removed) - head - tail, inserted[head : len(inserted) - tail])
 
     def _notify_follower(self, old: str, new: str) -> None:
         """Report the lines that differ after the full text was replaced."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from speclsp.lsp.documents.document import Document
@@ -20,7 +20,6 @@ MAX_OFFERS = 64
 MAX_ANSWERS = 256  # rejected or applied changes that are kept
 MAX_RECENT_ANSWERS = 5
 
-Counts = Mapping[str, int]
 Change = tuple[str, int, str, str]  # URI, line from 0, the text that an edit replaces, the text in its place
 
 
@@ -48,9 +47,9 @@ class Offer:
 
 
 class Offers:
-    """The last offers by their ids. `count(language, counts)` adds to the usage statistics."""
+    """The last offers by their ids. `count` adds to the usage statistics: "shown", "accepted"."""
 
-    def __init__(self, count: Callable[[str, Counts], None]) -> None:
+    def __init__(self, count: Callable[[str], None]) -> None:
         self._count = count
         self._by_id: OrderedDict[str, Offer] = OrderedDict()
         self._rejected: OrderedDict[tuple[object, ...], int] = OrderedDict()  # -> evidence at that time
@@ -81,31 +80,31 @@ class Offers:
         offer = self._by_id.get(offer_id)
         if offer is not None and not offer.shown:
             offer.shown = True
-            self._count(offer.language, {"next_edit.shown": 1})
+            self._count("shown")
 
     def accepted(self, offer_id: str) -> None:
         """The user accepted an edit, or the document shows that."""
-        offer = self._answer(offer_id, "next_edit.accepted")
+        offer = self._answer(offer_id)
         if offer is not None:
+            self._count("accepted")
             self._answers.append(True)
             self._applied[offer.change] = None
             while len(self._applied) > MAX_ANSWERS:
                 self._applied.popitem(last=False)
 
     def rejected(self, offer_id: str) -> None:
-        offer = self._answer(offer_id, "next_edit.rejected")
+        offer = self._answer(offer_id)
         if offer is not None:
             self._answers.append(False)
             self._reject(offer.change, offer.place)
 
-    def _answer(self, offer_id: str, counter: str) -> Offer | None:
+    def _answer(self, offer_id: str) -> Offer | None:
         """The offer, now answered and counted as shown; None if it is unknown or was answered before."""
         offer = self._by_id.get(offer_id)
         if offer is None or offer.answered:
             return None
         self.shown(offer_id)
         offer.answered = True
-        self._count(offer.language, {counter: 1})
         return offer
 
     def declined(self, document: Document, base: int, place: Place) -> str:

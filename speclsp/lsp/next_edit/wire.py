@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND
 from speclsp.lsp.syntax.text_windows import is_subsequence
 
 if TYPE_CHECKING:
     from speclsp.lsp.next_edit.offers import Offer
 
 INLINE_EDIT, DID_SHOW = "textDocument/copilotInlineEdit", "textDocument/didShowInlineEdit"
-ACCEPT_COMMAND, REJECT_COMMAND = "speclsp.didAcceptEdit", "speclsp.didRejectEdit"
 ELSEWHERE = "nextEditElsewhere"  # ability of a client: it shows an edit of another document
 IGNORED = tuple(f"textDocument/{name}" for name in ("didFocus", "didShowCompletion", "didPartiallyAcceptCompletion"))
 TITLE = "Accept the next edit"

@@ -10,7 +10,7 @@ from typing import Any
 
 from speclsp import __version__
 
-EDIT_COMMANDS = ("speclsp.didAcceptEdit", "speclsp.didRejectEdit")  # by which clients report the user's answer
+ACCEPT_COMMAND, REJECT_COMMAND = "speclsp.didAcceptEdit", "speclsp.didRejectEdit"  # of suggestions and next edits
 COPILOT_ACCEPT_COMMAND = "github.copilot.didAcceptCompletionItem"  # some clients have its name in their code
 MENU_TRIGGERS = [".", "(", "[", "{", ",", ":", "=", " "]  # word characters trigger by themselves
 POSITION_ENCODINGS = ("utf-8", "utf-16", "utf-32")
@@ -72,7 +72,9 @@ def initialize_result(params: Mapping[str, Any], copilot: bool, has_menu: bool) 
     capabilities: dict[str, object] = {
         "positionEncoding": next((name for name in encodings if name in POSITION_ENCODINGS), "utf-16"),
         "textDocumentSync": sync,
-        "executeCommandProvider": {"commands": [*EDIT_COMMANDS, *([COPILOT_ACCEPT_COMMAND] if copilot else [])]},
+        "executeCommandProvider": {
+            "commands": [ACCEPT_COMMAND, REJECT_COMMAND, *([COPILOT_ACCEPT_COMMAND] if copilot else [])]
+        },
         "inlineCompletionProvider": {},
         "workspace": {
             "workspaceFolders": {"supported": True, "changeNotifications": True},

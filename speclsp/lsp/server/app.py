@@ -22,6 +22,7 @@ from speclsp import __version__
 from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.lsp.next_edit import wire
+from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND, REJECT_COMMAND
 from speclsp.lsp.protocol.language_server import serve
 from speclsp.lsp.protocol.opening import Opening
 from speclsp.lsp.server import custom_requests, handlers
@@ -97,12 +98,7 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
             add_handler=lambda: register(types.TEXT_DOCUMENT_COMPLETION, handlers.completion, OPTIONS),
             send_request=server.protocol.send_request,
         ),
-        usage=UsageStats(
-            server.documents,
-            model=lambda: server.model,
-            enabled=lambda: server.config.stats.enabled,
-            acceptance_history=lambda: server.session.acceptance_history if server.session is not None else None,
-        ),
+        usage=UsageStats(model=lambda: server.model, enabled=lambda: server.config.stats.enabled),
         recorder=ExplainRecorder(documents, server.status, lambda: server.backend_status, lambda: server.client_name),
         progress=ProgressBar(server.create_progress, lambda value: server.protocol.notify(types.PROGRESS, value)),
         start=start,
@@ -113,8 +109,8 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
     server.on_exit += [app.usage.end, lambda: app.index.end() if app.index is not None else None]
     for method, handler, options in HANDLERS:
         register(method, handler, options)
-    handlers.add_command(app, wire.ACCEPT_COMMAND, lambda offers, edit_id: offers.accepted(edit_id))
-    handlers.add_command(app, wire.REJECT_COMMAND, lambda offers, edit_id: offers.rejected(edit_id))
+    server.command(ACCEPT_COMMAND)(lambda *arguments: handlers.edit_accepted(app, *arguments))
+    server.command(REJECT_COMMAND)(lambda *arguments: handlers.edit_rejected(app, *arguments))
     return app
 
 

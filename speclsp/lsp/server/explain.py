@@ -149,8 +149,6 @@ def explanation(
         "confidence": {
             "first_line": None if trace.confidence is None else round(trace.confidence, 3),
             "wanted": round(trace.least_confidence, 3),
-            "taken": round(trace.taken_and_left[0], 1),
-            "left": round(trace.taken_and_left[1], 1),
         },
         "cut": [
             {"why": why, "meaning": CUTS.get(why) or meaning(why), "characters": characters}

@@ -17,7 +17,7 @@ from lsprotocol import types
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.protocol.initialize_answer import COPILOT_ACCEPT_COMMAND, speaks_copilot
 from speclsp.lsp.protocol.opening import AT_START, SECTION
-from speclsp.lsp.reasons import PASSING, Reason
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.server import completion_menu, items
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import ExplainRecorder
@@ -27,9 +27,8 @@ from speclsp.lsp.server.server import CompletionServer
 from speclsp.lsp.server.usage_stats import UsageStats
 
 if TYPE_CHECKING:
-    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
+    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
     from speclsp.lsp.next_edit.next_edits import NextEdits
-    from speclsp.lsp.next_edit.offers import Offers
     from speclsp.lsp.next_edit.recent_activity import RecentActivity
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
@@ -76,7 +75,7 @@ def initialize(app: App, params: types.InitializeParams) -> None:
     server.client_has_folders = bool(params.workspace_folders)
     app.menu.announce(raw)
     if server.protocol.utf16_only or speaks_copilot(options):
-        add_command(app, COPILOT_ACCEPT_COMMAND, lambda offers, edit_id: offers.accepted(edit_id))
+        server.command(COPILOT_ACCEPT_COMMAND)(lambda *arguments: edit_accepted(app, *arguments))
     server.starting = asyncio.create_task(app.start(app))
 
 
@@ -223,7 +222,6 @@ def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -
 
 def document_closed(app: App, uri: str) -> None:
     """A document or a cell was closed."""
-    app.usage.closed(uri)
     if app.recent_activity is not None:
         app.recent_activity.closed(uri)
     if app.next_edits is not None:
@@ -268,7 +266,6 @@ def completion_request(app: App, params: CursorParams) -> CompletionRequest | st
         menu=not inline,
         id=server.request_id,
         position=(at.line, position["character"]),
-        at=at,
     )
 
 
@@ -289,7 +286,7 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
         listed = [items.inline_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
     else:
         listed = [items.extended_item(suggestion, selected, snapshot) for suggestion in outcome.suggestions]
-    return {"items": watch_shown(app, request, outcome, listed)}
+    return {"items": [item for item in listed if item is not None]}
 
 
 async def completion(app: App, params: types.CompletionParams) -> dict[str, object]:
@@ -301,19 +298,7 @@ async def completion(app: App, params: types.CompletionParams) -> dict[str, obje
         return completion_menu.EMPTY
     outcome, snapshot, line = await session.complete(request), request.input.snapshot, request.position[0]
     entries = [items.menu_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
-    inline = [items.inline_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
-    watch_shown(app, request, outcome, inline)
     return {"isIncomplete": True, "items": [entry for entry in entries if entry is not None]}
-
-
-def watch_shown(
-    app: App, request: CompletionRequest, outcome: Outcome, items: Sequence[dict[str, object] | None]
-) -> list[dict[str, object]]:
-    """The items that can be sent. The usage statistics watch whether the user accepts them."""
-    shown = [item for item in items if item is not None]
-    if outcome.reason not in PASSING and request.at is not None:
-        app.usage.answered(request.at, shown, app.server.position_encoding)
-    return shown
 
 
 # ── the next edit ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -351,11 +336,14 @@ def ignore_notification(app: App, params: Any) -> None:
     """Accept a notification of Copilot's protocol that means nothing here."""
 
 
-def add_command(app: App, name: str, report: Callable[[Offers, str], None]) -> None:
-    """Announce a command by which clients report the user's answer to an edit. Any arguments are allowed."""
+def edit_accepted(app: App, *arguments: Any) -> None:
+    """speclsp.didAcceptEdit: the user accepted a suggestion or an edit. Any arguments are allowed."""
+    app.usage.suggestion_accepted(arguments)
+    if app.next_edits is not None:
+        app.next_edits.offers.accepted(wire.first_id(arguments))
 
-    def run(*arguments: Any) -> None:
-        if app.next_edits is not None:
-            report(app.next_edits.offers, wire.first_id(arguments))
 
-    app.server.command(name)(run)
+def edit_rejected(app: App, *arguments: Any) -> None:
+    """speclsp.didRejectEdit: the user rejected an edit. Any arguments are allowed."""
+    if app.next_edits is not None:
+        app.next_edits.offers.rejected(wire.first_id(arguments))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from speclsp.lsp.documents.document import Snapshot, column_units
+from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND
 
 if TYPE_CHECKING:
     from speclsp.lsp.postprocess.plan import Suggestion
@@ -28,7 +29,8 @@ log = logging.getLogger("speclsp.server")
 def inline_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
     """An item of textDocument/inlineCompletion; the range always on the cursor's line."""
     span = range_of(suggestion, snapshot, line, encoding)
-    return {"insertText": suggestion.text, "range": span} if span is not None else None
+    characters = len(suggestion.text) - (snapshot.cursor - suggestion.start)
+    return {"insertText": suggestion.text, "range": span, "command": accept_command(characters)} if span else None
 
 
 def extended_item(
@@ -43,7 +45,13 @@ def extended_item(
     if not suggestion.text.startswith(typed) or not suggestion.text.endswith(replaced):
         return None
     more = suggestion.text[len(typed) : len(suggestion.text) - len(replaced)]
-    return {"insertText": selected.text + more, "range": selected.range} if more else None
+    command = accept_command(len(more))
+    return {"insertText": selected.text + more, "range": selected.range, "command": command} if more else None
+
+
+def accept_command(characters: int) -> dict[str, object]:
+    """The command of an item: clients run it after acceptance. A client may add how many characters it accepted."""
+    return {"title": "Accept the suggestion", "command": ACCEPT_COMMAND, "arguments": [characters]}
 
 
 def menu_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:

@@ -12,6 +12,7 @@ from support.editors.nvim_keys import VERSIONS
 from support.editors.nvim_session import NvimSession
 
 from speclsp.lsp.next_edit import wire
+from speclsp.lsp.protocol.initialize_answer import REJECT_COMMAND
 
 SETUP = """
 vim.opt.runtimepath:prepend(plugin)
@@ -19,7 +20,7 @@ vim.keymap.set('n', '<Esc>', '<Cmd>let g:escaped = get(g:, "escaped", 0) + 1<CR>
 require('speclsp').setup({ cmd = cmd })
 """
 WITHOUT_ENGINE = ("--set", "completion.enabled=false")
-REQUEST, REJECT_COMMAND = wire.INLINE_EDIT, wire.REJECT_COMMAND
+REQUEST = wire.INLINE_EDIT
 FAR = 70  # more lines than the window has
 
 

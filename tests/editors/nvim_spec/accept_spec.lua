@@ -108,23 +108,24 @@ specs["expanding a snippet removes the typed prefix and the replaced text"] = fu
   n:wait("vim.snippet.active()", "the snippet")
 end
 
-specs["an item's command is run once it is accepted whole, and not for a part of it"] = function(n)
+specs["an item's command is run once it is accepted, with the characters of a part"] = function(n)
   n:open()
-  n:lua([[fake.items = { { insertText = "a b", command = { command = "did", arguments = { 1 } } } }]])
+  n:lua([[fake.items = { { insertText = "äb c", command = { command = "did", arguments = { 4 } } } }]])
+  n:lua([[ran = function()
+    local runs = vim.tbl_filter(function(m) return m.method == "workspace/executeCommand" end, fake.messages)
+    return vim.tbl_map(function(m) return m.params.arguments end, runs)
+  end]])
   n:type("i")
-  n:sees("a b")
+  n:sees("äb c")
   n:type("<M-Right>")
-  n:has({ "a" })
-  n:lua(
-    "ran = function() return #vim.tbl_filter(function(m) return m.method == 'workspace/executeCommand' end, fake.messages) end"
-  )
-  equal(n:lua("return ran()"), 0)
-  n:lua([[fake.items = { { insertText = " b", command = { command = "did", arguments = { 1 } } } }]])
+  n:has({ "äb" })
+  n:wait("vim.deep_equal(ran(), { { 4, 2 } })", "the command for a word")
+  n:lua([[fake.items = { { insertText = " c", command = { command = "did", arguments = { 2 } } } }]])
   n:type("<Esc>a")
-  n:sees(" b")
+  n:sees(" c")
   n:type("<Tab>")
-  n:has({ "a b" })
-  n:wait("ran() == 1", "the command")
+  n:has({ "äb c" })
+  n:wait("vim.deep_equal(ran(), { { 4, 2 }, { 2 } })", "the command")
 end
 
 specs["alternatives are requested on demand, counted, and cycled through"] = function(n)

@@ -11,7 +11,7 @@ import pytest
 from support.editors.code_server import until
 from support.editors.vscode_screen import Studio, Window
 
-from speclsp.lsp.next_edit import wire
+from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND, REJECT_COMMAND
 
 SHAPES = "def area(box):\n    return box.width * box.height\n\n\ndef twice(box):\n    return 2 * area(box)\n"
 APP = "from shapes import area\n\n\ndef total(boxes):\n    return sum(map(area, boxes))\n"
@@ -78,7 +78,7 @@ def test_tab_walks_through_the_files_that_import_a_renamed_function(window: Wind
     window.press("Tab")
     window.sees(lambda screen: screen.document == MAIN.replace("area", "surface").split("\n"), "the last edit is made")
     window.draws([], [])
-    until(lambda: reports(window, wire.ACCEPT_COMMAND) == 4, "the server knows every acceptance")
+    until(lambda: reports(window, ACCEPT_COMMAND) == 4, "the server knows every acceptance")
     window.press("Tab")  # one Tab too many is swallowed while "done" is shown
     window.press("Tab")
     made = MAIN.split("\n")[2].replace("area", "surface")
@@ -90,7 +90,7 @@ def test_escape_rejects_the_other_file_and_tab_indents_again(window: Window) -> 
     rename_all_of_shapes(window)
     window.press("Escape")
     window.draws([], [])
-    until(lambda: reports(window, wire.REJECT_COMMAND), "the server knows")
+    until(lambda: reports(window, REJECT_COMMAND), "the server knows")
     window.press("End", "Tab")
     window.sees(lambda screen: screen.document[5].rstrip() != screen.document[5], "Tab inserts blanks")
     is_in(window, "shapes.py")
@@ -105,7 +105,7 @@ def test_a_file_that_changed_since_the_hint_is_shown_without_a_stale_edit(window
     is_in(window, "app.py")
     window.sees(lambda screen: screen.document[0] == "# first", "the file as it is now")
     window.draws([], [])
-    assert reports(window, wire.ACCEPT_COMMAND) == 1
+    assert reports(window, ACCEPT_COMMAND) == 1
 
 
 def test_tab_goes_to_the_group_of_editors_that_has_the_file(window: Window) -> None:

@@ -15,6 +15,7 @@ from support.editors.vscode_screen import Studio, Window
 from support.soak import in_soak
 
 from speclsp.lsp.next_edit import wire
+from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND, REJECT_COMMAND
 
 TOTAL = (
     "def total(items):\n    count = len(items)\n    check(count)\n    print(count)\n"
@@ -82,7 +83,7 @@ def answered(window: Window, command: str) -> list[list[str]]:
 def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: Window) -> None:
     rename_twice(window, "rename.py")
     offered(window)
-    accepted = len(answered(window, wire.ACCEPT_COMMAND))
+    accepted = len(answered(window, ACCEPT_COMMAND))
     window.press("Tab")
     window.sees(lambda screen: screen.document[NEAR] == "    print(number)", "the near edit is made")
     at_far = "    return count + 1"
@@ -98,9 +99,9 @@ def test_tab_accepts_a_near_edit_then_jumps_to_a_far_one_and_accepts_it(window: 
     nothing_is_shown(window)
     window.type("x")
     window.sees(lambda screen: screen.document[FAR] == "    return numberx + 1", "the cursor is behind the new text")
-    assert len(answered(window, wire.ACCEPT_COMMAND)) == accepted + 2
+    assert len(answered(window, ACCEPT_COMMAND)) == accepted + 2
     shown = [params["item"]["command"]["arguments"] for params in window.sent(wire.DID_SHOW)]
-    assert answered(window, wire.ACCEPT_COMMAND)[-2:] == shown[-2:]
+    assert answered(window, ACCEPT_COMMAND)[-2:] == shown[-2:]
 
 
 def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(window: Window) -> None:
@@ -140,7 +141,7 @@ def test_escape_dismisses_for_good_and_then_tab_indents(window: Window) -> None:
     offered(window)
     window.press("Escape")
     nothing_is_shown(window)
-    until(lambda: answered(window, wire.REJECT_COMMAND), "the server knows")
+    until(lambda: answered(window, REJECT_COMMAND), "the server knows")
     before = len(requests(window))
     window.press("End", "Tab")
     window.sees(lambda screen: screen.document[2].rstrip() != screen.document[2], "Tab inserts blanks")
@@ -248,7 +249,7 @@ def test_an_edit_right_of_the_cursor_is_ghost_text(window: Window) -> None:
     shown = window.sent(wire.DID_SHOW)[-1]["item"]["command"]["arguments"]
     window.press("Tab")
     window.sees(lambda screen: screen.document[5] == "c = lib.read(open_file.first, 1)", "Tab accepts it")
-    until(lambda: shown in answered(window, wire.ACCEPT_COMMAND), "the server knows")
+    until(lambda: shown in answered(window, ACCEPT_COMMAND), "the server knows")
 
 
 def test_nothing_is_requested_for_a_paste_a_selection_several_cursors_or_when_off(window: Window) -> None:

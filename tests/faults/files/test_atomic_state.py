@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import random
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from windows.harness.program import program
 
 from speclsp import config
 from speclsp.config import api_keys, toml_edit
+from speclsp.errors import SpeclspError
 from speclsp.observability import usage_db
 
 SETTINGS = {"engine.max_draft_tokens": 7, "completion.max_tokens": 99}
@@ -70,9 +70,8 @@ from speclsp.observability import usage_db as stats
 number = 0
 while True:
     number += 1
-    rows = [("2026-W47", "python", "tiny", name, 1) for name in ("shown", "accepted", "typed")]
-    problem = stats.write(Path(sys.argv[1]), rows)
-    print(problem or number, flush=True)
+    stats.add(Path(sys.argv[1]), [stats.Row("2026-W47", name, 1, 1) for name in ("tiny", "small")])
+    print(number, flush=True)
 """
 
 
@@ -90,13 +89,11 @@ def test_counts_are_added_whole_or_not_at_all_when_the_writer_is_killed(tmp_path
         writer.wait()
         writer.stdout.close()
         reported += max(totals)
-        summed = usage_db.summed(usage_db.read(path))
-        counts = {summed.whole[name] for name in ("shown", "accepted", "typed")}
+        counts = {count for row in usage_db.read(path) for count in (row.shown, row.accepted)}
         assert len(counts) == 1, "of one writing all or nothing is there"
         (count,) = counts
         assert reported <= count <= reported + 1, "what was said to be written is"
         reported = count
-    assert not path.with_name(path.name + ".damaged").exists()
 
 
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
@@ -108,22 +105,14 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(SPOILT))
-def test_a_damaged_usage_database_is_moved_aside_with_one_log_line_and_replaced(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_usage_database_gives_one_error_with_its_fix(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "stats.db"
-    rows = [("2026-W47", "python", "tiny", f"shown{number}", 1) for number in range(400)]
-    assert usage_db.write(path, rows) == ""
-    spoilt = SPOILT[kind](path.read_bytes())
-    path.write_bytes(spoilt)
-    with caplog.at_level(logging.WARNING, "speclsp.stats"):
-        monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
-        for _ in range(3):
-            assert usage_db.write(path, [("2026-W48", "python", "tiny", "shown", 1)]) == ""
-    assert usage_db.summed(usage_db.read(path)).whole["shown"] == 3
-    assert path.with_name("stats.db.damaged").read_bytes()[:50] == spoilt[:50]
-    (line,) = caplog.messages
-    assert "was damaged: it is saved as stats.db.damaged" in line
+    usage_db.add(path, [usage_db.Row("2026-W47", f"tiny{number}", 1) for number in range(400)])
+    path.write_bytes(SPOILT[kind](path.read_bytes()))
+    for use in (usage_db.read, lambda path: usage_db.add(path, [usage_db.Row("2026-W48", "tiny", 1)])):
+        with pytest.raises(SpeclspError, match=r"stats\.db cannot count suggestions: .*`speclsp stats --forget`"):
+            use(path)
+    assert usage_db.forget(path) and usage_db.read(path) == []
 
 
 def output_lines(editor: Editor) -> list[str]:

@@ -17,7 +17,7 @@ from support.lsp.edited_document import ROOT, EditPage, edit_server, until_answe
 from support.lsp.editor_client import URI, Editor
 
 from speclsp.lsp.next_edit import wire
-from speclsp.lsp.protocol.initialize_answer import COPILOT_ACCEPT_COMMAND
+from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND, COPILOT_ACCEPT_COMMAND, REJECT_COMMAND
 
 PHRASES = "import lib\n\n\n" + "".join(f"result_{n} = lib.read(open_file, {n})\n" for n in range(6))
 WITHOUT_ENGINE = ("--set", "completion.enabled=false")
@@ -59,7 +59,7 @@ def test_a_client_of_copilot_gets_utf16_and_its_own_command(
 ):
     with Editor(*arguments) as editor:
         answer = editor.initialize(OFFERED, **ROOT, initializationOptions=options)["capabilities"]
-        commands = {wire.ACCEPT_COMMAND, wire.REJECT_COMMAND, *([COPILOT_ACCEPT_COMMAND] if copilot else [])}
+        commands = {ACCEPT_COMMAND, REJECT_COMMAND, *([COPILOT_ACCEPT_COMMAND] if copilot else [])}
         assert answer["positionEncoding"] == encoding
         assert set(answer["executeCommandProvider"]["commands"]) == commands
 
@@ -71,7 +71,7 @@ def test_a_change_made_twice_is_offered_at_the_next_place_and_then_at_all_others
         assert edit is not None and set(edit) == {"text", "range", "textDocument", "command", "kind", "ghost"}
         assert edit["range"]["start"]["line"] == edit["range"]["end"]["line"] == 3 + number
         assert (edit["kind"], edit["ghost"]) == ("edit", False)
-        assert (edit["command"]["command"], edit["command"]["title"]) == (wire.ACCEPT_COMMAND, wire.TITLE)
+        assert (edit["command"]["command"], edit["command"]["title"]) == (ACCEPT_COMMAND, wire.TITLE)
         cursor = page.accept(edit)
     assert "open_file" not in page.text and page.offer(cursor) is None
 
@@ -105,7 +105,7 @@ def test_notifications_and_commands_are_accepted_in_any_shape(page: EditPage):
     for method in (wire.DID_SHOW, *wire.IGNORED):
         for params in shapes:
             page.editor.notify(method, params)
-    for command in (wire.ACCEPT_COMMAND, wire.REJECT_COMMAND, COPILOT_ACCEPT_COMMAND):
+    for command in (ACCEPT_COMMAND, REJECT_COMMAND, COPILOT_ACCEPT_COMMAND):
         for arguments in ([], [1], ["unknown"]):
             answer = page.editor.call("workspace/executeCommand", {"command": command, "arguments": arguments})
             assert answer is None

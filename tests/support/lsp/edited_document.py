@@ -1,18 +1,17 @@
-"""Documents under edits: with an acceptance tracker, with the producers of next edits, or over the wire."""
+"""Documents under edits, with the producers of next edits or over the wire."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from speclsp.lsp.completion.acceptance import AcceptanceTracker, SentItem
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
+from speclsp.lsp.protocol.initialize_answer import REJECT_COMMAND
 from speclsp.lsp.syntax.grammars import known_id
 from support.lsp.editor_client import Editor, Page, units
 from support.waiting import wait_until
@@ -21,66 +20,6 @@ FOLDER = "file:///project/"
 ABILITY = {"experimental": {"speclsp": {wire.ELSEWHERE: True}}}
 ROOT = {"workspaceFolders": [{"uri": FOLDER.rstrip("/"), "name": "project"}]}
 AMPLE_MS = 10_000.0
-WAYS = ("literal", "whole", "lines", "rightmost")
-
-
-class EditedDocument:
-    """A document edited in the ways of several editors, the counts so far, and a clock that the test advances."""
-
-    def __init__(self, text: str, encoding: str = "utf-16", way: str = "literal") -> None:
-        self.document, self.encoding, self.way = Document("file:///a.py", "python", 1, text), encoding, way
-        self.counts: Counter[str] = Counter()
-        self.now = 0.0
-        self.tracker = AcceptanceTracker(self.report, lambda: self.now)
-
-    def report(self, language: str, model: str, counts: dict[str, int]) -> None:
-        self.counts.update(counts)
-
-    def show(self, cursor: int, text: str, start: int | None = None, end: int | None = None, wait_s: float = 1) -> None:
-        sent = (text, cursor if start is None else start, cursor if end is None else end)
-        self.offer(cursor, sent, wait_s=wait_s)
-
-    def offer(self, cursor: int, *sent: SentItem, wait_s: float = 1) -> None:
-        self.tracker.answered(self.document, cursor, sent, "echo")
-        self.now += wait_s
-
-    def edit(self, start: int, end: int, new: str) -> None:
-        """Replace text[start:end], described in this editor's way."""
-        text = self.document.text
-        after = text[:start] + new + text[end:]
-        if self.way == "whole":
-            self.document.apply([{"text": after}], self.encoding)
-            return
-        if self.way == "lines":  # from the start of the first changed line to the end of the text
-            start, new = 0, after
-            end = len(text)
-            while text[start : start + 1] and text[: start + 1] == after[: start + 1]:
-                start += 1
-            start = text.rfind("\n", 0, start) + 1
-            new = after[start:]
-        elif self.way == "rightmost":  # Neovim: the edit starts at the first character that differs
-            while start < len(text) and text[: start + 1] == after[: start + 1]:
-                start += 1
-            end = max(end, start, start + len(text) - len(after))
-            new = after[start : len(after) - (len(text) - end)]
-        span = {
-            "start": self.document.position(start, self.encoding),
-            "end": self.document.position(end, self.encoding),
-        }
-        self.document.apply([{"range": span, "text": new}], self.encoding)
-        assert self.document.text == after
-
-    def type(self, at: int, keys: str, between_s: float = 0.2) -> int:
-        for key in keys:
-            self.edit(at, at, key)
-            at += 1
-            self.now += between_s
-        return at
-
-    def counted(self) -> dict[str, int]:
-        """The counts that are not zero, after the document is closed."""
-        self.tracker.close()
-        return {name: count for name, count in self.counts.items() if count}
 
 
 async def is_eligible(document: Document) -> str:
@@ -123,7 +62,7 @@ class EditDesk:
         self,
         model: Any = None,
         eligible: Callable[[Document], Any] = is_eligible,
-        counted: Callable[[str, Mapping[str, int]], None] = lambda language, counts: None,
+        counted: Callable[[str], None] = lambda outcome: None,
         ended: Callable[[NextEditOutcome], None] = lambda outcome: None,
     ) -> NextEdits:
         """The next edits of the server, with this producer."""
@@ -174,7 +113,7 @@ class EditPage(Page):
 
     def reject(self, edit: dict[str, Any]) -> None:
         arguments = edit["command"]["arguments"]
-        self.editor.notify("workspace/executeCommand", {"command": wire.REJECT_COMMAND, "arguments": arguments})
+        self.editor.notify("workspace/executeCommand", {"command": REJECT_COMMAND, "arguments": arguments})
 
     def replace(self, old: str, new: str, after: str = "") -> int:
         """Replace the first `old` behind a text. Returns the offset behind `new`."""

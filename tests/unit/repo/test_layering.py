@@ -83,7 +83,7 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.next_edit": {
         "lsp.next_edit.changes",
         *("lsp.reasons", "lsp.backend", "lsp.postprocess", "lsp.index", "lsp.documents", "lsp.syntax"),
-        *("lsp.visibility", *BASE),
+        *("lsp.protocol", "lsp.visibility", *BASE),
     },
     "lsp.postprocess": {
         *("lsp.reasons", "lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE),

@@ -40,7 +40,7 @@ end
 ---@param text string
 ---@param over string
 ---@param left? speclsp.Rest the part that stays shown
----@param after? fun()
+---@param after fun()
 ---@param outdent? speclsp.Outdent of the cursor's line, before
 function M.put(text, over, left, after, outdent)
   waiting = {
@@ -56,9 +56,7 @@ function M.put(text, over, left, after, outdent)
         ghost.hide()
       end
       api.nvim_paste(text, false, -1)
-      if after then
-        after()
-      end
+      after()
     end,
   }
   local characters = vim.fn.strchars(over, true) -- <Del> deletes a character together with its combining characters
@@ -69,7 +67,7 @@ end
 ---@param source string
 ---@param typed integer bytes left of the cursor
 ---@param over string text right of the cursor
----@param after? fun()
+---@param after fun()
 function M.expand(source, typed, over, after)
   waiting = {
     function()
@@ -77,9 +75,7 @@ function M.expand(source, typed, over, after)
       api.nvim_buf_set_text(0, row - 1, col - typed, row - 1, col + #over, {})
       api.nvim_win_set_cursor(0, { row, col - typed })
       vim.snippet.expand(source)
-      if after then
-        after()
-      end
+      after()
     end,
   }
   feed('<C-g>u<Cmd>lua require("speclsp.accept").run_next()<CR>')
@@ -103,17 +99,20 @@ local beginnings = {
 ---@param snippet? string its source, if it is one
 ---@param rest speclsp.Rest
 ---@param how "all"|"word"|"line"
----@param execute fun() runs the suggestion's command, once all of it is inserted
-function M.apply(snippet, rest, how, execute)
+---@param report fun(characters?: integer) runs the suggestion's command; with the characters inserted, if not all
+function M.apply(snippet, rest, how, report)
   if snippet and how == "all" then
     ghost.hide()
-    M.expand(snippet, rest.typed, rest.over, execute)
+    M.expand(snippet, rest.typed, rest.over, report)
     return
   end
   local text = beginnings[how](rest.add)
   local over, left = item.take(rest, #text)
   left = options.now.ui ~= "builtin" and left or nil
-  M.put(text, over, left, #text == #rest.add and execute or nil, rest.outdent)
+  local function after()
+    report(#text < #rest.add and vim.fn.strchars(text) or nil)
+  end
+  M.put(text, over, left, after, rest.outdent)
 end
 
 --- Insert the shown suggestion, or its beginning, at the present cursor. The rest stays shown.
@@ -128,12 +127,9 @@ function M.insert(how)
     return false
   end
   local suggestion = shown.suggestions[shown.index]
-  local function execute()
-    if suggestion.command then
-      lsp_client.execute(shown.client, suggestion.command, shown.buf)
-    end
-  end
-  M.apply(suggestion.snippet, rest, how, execute)
+  M.apply(suggestion.snippet, rest, how, function(characters)
+    lsp_client.execute(shown.client, suggestion.command, shown.buf, characters)
+  end)
   return true
 end
 

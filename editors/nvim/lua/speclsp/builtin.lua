@@ -83,12 +83,9 @@ local function insert(inline, client, how)
   if not suggestion or not rest then
     return false
   end
-  local function execute()
-    if inline.command then
-      lsp_client.execute(client, inline.command, buf)
-    end
-  end
-  accept.apply(suggestion.snippet, rest, how, execute)
+  accept.apply(suggestion.snippet, rest, how, function(characters)
+    lsp_client.execute(client, inline.command, buf, characters)
+  end)
   return true
 end
 

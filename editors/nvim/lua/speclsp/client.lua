@@ -67,10 +67,18 @@ function M.sync_text(client, buf)
   })
 end
 
---- Run the command of an accepted item.
+--- Run the command of an accepted item, if it has one.
 ---@param client vim.lsp.Client
----@param command lsp.Command
-function M.execute(client, command, buf)
+---@param command? lsp.Command
+---@param buf integer
+---@param characters? integer accepted, if not all of them
+function M.execute(client, command, buf, characters)
+  if not command then
+    return
+  elseif characters then
+    command = vim.deepcopy(command)
+    command.arguments = vim.list_extend(command.arguments or {}, { characters })
+  end
   if HAS_11 then
     client:exec_cmd(command, { bufnr = buf })
   else

@@ -23,7 +23,6 @@ from speclsp.lsp.completion.confidence import (
     NEXT_LINE,
     PLAIN,
     UNJUDGED,
-    AcceptanceHistory,
     Bar,
     Curve,
     LineValue,
@@ -45,10 +44,10 @@ from speclsp.lsp.server import explain
 from speclsp.lsp.syntax.text_windows import common_ends
 from speclsp.observability import explanation
 
-CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5}, expected=0.5)
+CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5})
 
 
-MEDIUM = LEVELS["medium"].bar()
+MEDIUM = LEVELS["medium"]
 
 
 BLOCK = "def total(items):\n    "
@@ -58,11 +57,6 @@ LOGPROBS = st.lists(st.floats(-14, 0), min_size=1, max_size=8)
 
 
 TOKENS = st.lists(st.tuples(st.integers(0, 9), st.floats(-14, 0)), min_size=1, max_size=8)
-
-
-COUNTS = st.dictionaries(
-    st.sampled_from(("accepted", "partly", "typed", "ignored", "undone", "shown")), st.integers(0, 10_000)
-)
 
 
 TEXTS = st.text(alphabet="ab (\n", min_size=1, max_size=40)
@@ -97,7 +91,6 @@ def test_confidence_never_falls_when_the_probability_of_a_token_rises(
 def test_the_measured_curves_are_consistent(curve: Curve):
     for weights in (curve.first, curve.later):
         assert set(weights) == {"intercept", "total"} and weights["total"] > 0
-    assert 0 < curve.expected < 1
 
 
 def test_every_eagerness_has_a_level_and_the_more_eager_the_lower():
@@ -106,8 +99,7 @@ def test_every_eagerness_has_a_level_and_the_more_eager_the_lower():
         assert not problems and config.completion.eagerness == value
     assert parse({"completion.eagerness": "other"}, Config())[1]
     low, medium, high = (LEVELS[name] for name in ("low", "medium", "high"))
-    assert high == (0, 0, 0)
-    assert low.lines >= medium.lines > 0 and low.words >= medium.words > 0
+    assert high == Bar() and low.cost >= medium.cost > 0
     assert low.least > medium.least >= 0.1, "nothing that is wrong nine times of ten"
 
 
@@ -133,18 +125,17 @@ def line_value_lists(draw: st.DrawFn, most: int = 8) -> list[LineValue]:
     """The values of the first lines of a suggestion: each line saves more, and all of them are less sure."""
     sure = sorted(draw(st.lists(st.floats(0, 1), min_size=1, max_size=most)), reverse=True)
     values: list[LineValue] = []
-    by_lines, by_words, characters = 0.0, 0.0, 0
+    saved, characters = 0.0, 0
     for confidence_in in sure:
         length = draw(st.integers(1, 90))
-        by_lines, characters = by_lines + confidence_in * length, characters + length
-        by_words += draw(st.floats(0, length))
-        values.append(LineValue(confidence_in, by_lines, by_words, characters))
+        saved, characters = saved + confidence_in * length, characters + length
+        values.append(LineValue(confidence_in, saved, characters))
     return values
 
 
 VALUES = line_value_lists()
 COSTS = st.floats(0.1, 50)
-BARS = st.builds(Bar, COSTS, st.sampled_from((0.0, 0.1, 0.5)), st.booleans())
+BARS = st.builds(Bar, COSTS, st.sampled_from((0.0, 0.1, 0.5)))
 
 
 @given(VALUES, BARS)
@@ -163,8 +154,7 @@ def test_a_surer_suggestion_is_never_hidden(values: list[LineValue], bar: Bar, d
     surer = [
         value._replace(
             confidence=data.draw(st.floats(value.confidence, 1)),
-            line_characters=data.draw(st.floats(value.line_characters, 1000)),
-            word_characters=data.draw(st.floats(value.word_characters, 1000)),
+            saved=data.draw(st.floats(value.saved, 1000)),
         )
         for value in values
     ]
@@ -175,7 +165,7 @@ def test_a_surer_suggestion_is_never_hidden(values: list[LineValue], bar: Bar, d
 
 @given(VALUES, BARS, st.floats(1, 5))
 def test_a_higher_bar_shows_no_suggestion_that_a_lower_one_hides(values: list[LineValue], bar: Bar, times: float):
-    if lines_to_show(values, bar.raised(times)):
+    if lines_to_show(values, bar._replace(cost=bar.cost * times)):
         assert lines_to_show(values, bar)
 
 
@@ -187,20 +177,9 @@ def test_nothing_less_sure_than_the_lowest_confidence_is_shown(values: list[Line
 @given(COSTS, st.floats(0, 1), st.integers(1, 200), st.sampled_from((0.0, 0.1, 0.5)))
 def test_one_line_is_shown_from_the_needed_confidence_on(cost: float, sure: float, characters: int, least: float):
     bar = Bar(cost, least)
-    value = LineValue(sure, sure * characters, 0.0, characters)
+    value = LineValue(sure, sure * characters, characters)
     needed = needed_confidence(value, bar)
     assert least <= needed <= 1
-    if abs(sure - needed) > 1e-9:
-        assert bool(lines_to_show([value], bar)) is (sure > needed)
-
-
-@given(COSTS, st.floats(0, 1), st.floats(0.1, 90))
-def test_right_words_of_a_wrong_line_lower_the_needed_confidence_of_who_accepts_words(
-    cost: float, sure: float, words: float
-):
-    bar = Bar(cost, words=True)
-    value = LineValue(sure, 0.0, words, 90)
-    needed = needed_confidence(value, bar)
     if abs(sure - needed) > 1e-9:
         assert bool(lines_to_show([value], bar)) is (sure > needed)
 
@@ -220,18 +199,15 @@ def test_more_lines_are_never_surer_and_never_keep_less(
     values = line_values(own_lines, 0, curve)
     assert len(values) == len(own_lines)
     assert [value.confidence for value in values] == sorted((value.confidence for value in values), reverse=True)
-    for saved in ([value.line_characters for value in values], [value.word_characters for value in values]):
-        assert saved == sorted(saved) and all(0 <= characters <= len(text) + 1e-9 for characters in saved)
+    saved = [value.saved for value in values]
+    assert saved == sorted(saved) and all(0 <= characters <= len(text) + 1e-9 for characters in saved)
     assert all(0 <= value.confidence <= 1 and value.characters <= len(text) for value in values)
 
 
-@given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, COUNTS)
-def test_more_eager_never_hides(text: str, sizes: list[int], logprobs: list[float], counts: dict[str, int]):
-    history, spans = AcceptanceHistory(clock=lambda: 0.0), tokens(text, sizes, logprobs)
-    history.learn("python", counts)
-    kept = [
-        evaluate(text, spans, 0, CURVE, history.bar("python", name, CURVE)).keep for name in ("low", "medium", "high")
-    ]
+@given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS)
+def test_more_eager_never_hides(text: str, sizes: list[int], logprobs: list[float]):
+    spans = tokens(text, sizes, logprobs)
+    kept = [evaluate(text, spans, 0, CURVE, LEVELS[name]).keep for name in ("low", "medium", "high")]
     assert [bool(keep) for keep in kept] == sorted(bool(keep) for keep in kept)
     assert kept[-1] == len(text)
     assert all(keep in (0, len(text)) or text[keep] == "\n" for keep in kept), "always the end of a line"
@@ -370,7 +346,5 @@ def test_an_explanation_reports_the_confidence_and_its_threshold():
     assert explanation.confidence_in(explain.explanation(trace)) == ""
     trace.confidence, trace.least_confidence = 0.6234, 0.35
     assert explanation.confidence_in(explain.explanation(trace)) == "0.62, threshold 0.35 for python"
-    trace.taken_and_left = (3.0, 37.2)
-    assert explanation.confidence_in(explain.explanation(trace)).endswith("(3 accepted and 37 ignored recently)")
     trace.least_confidence = 0.0
     assert explanation.confidence_in(explain.explanation(trace)) == "0.62; no threshold here"

@@ -92,7 +92,7 @@ def test_a_place_takes_under_a_fifth_of_a_millisecond():
 @pytest.mark.parametrize("kind", [RENAME, LINES])
 def test_a_rejected_change_is_not_offered_as_another_kind(kind: str):
     document = Documents().open(URI, "python", 1, TEXT)
-    offers = Offers(lambda language, counts: None)
+    offers = Offers(lambda outcome: None)
     substitution = Substitution(kind, LINE.strip(), CHANGED.strip())
     place = Place(START, START + len(LINE), CHANGED, substitution, Evidence(1, 0, []))
     offers.rejected(offers.add(Found(document, Proposal(START, START + len(LINE), CHANGED, place))).id)

@@ -68,9 +68,7 @@ class Desk(EditDesk):
             return engine.predicts_edits
 
         self.model = ModelProducer(EditEngine(predicts_edits, engine.stream, lambda uri: "s", lambda uri: "app.py"))
-        self.edits = self.next_edits(
-            self.model, counted=lambda language, counts: self.counted.extend(counts), ended=self.outcomes.append
-        )
+        self.edits = self.next_edits(self.model, counted=self.counted.append, ended=self.outcomes.append)
 
     def edit(self, old: str, new: str) -> None:
         start = self.document.text.index(old)
@@ -176,4 +174,4 @@ async def test_an_applied_edit_is_noticed_without_a_message():
     assert await desk.answer() is not None
     desk.edit(LOAD, EDITED)
     await desk.answer()
-    assert desk.counted == ["next_edit.shown", "next_edit.accepted"]
+    assert desk.counted == ["shown", "accepted"]

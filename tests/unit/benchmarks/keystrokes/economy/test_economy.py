@@ -18,7 +18,7 @@ from benchmarks.keystrokes.economy.recording import Recording
 from benchmarks.keystrokes.economy.replay import ready_times_ms, replay
 from speclsp.lsp.completion.confidence import LEVELS, Bar, Curve, lines, token_spans
 
-CURVE = Curve(first={"intercept": 2.0, "total": 2.0}, later={"intercept": 2.0, "total": 2.0}, expected=0.5)
+CURVE = Curve(first={"intercept": 2.0, "total": 2.0}, later={"intercept": 2.0, "total": 2.0})
 TEXT = "\n    total = 0\n    for item in items:\n        total += item\n    return total"
 CANDIDATES = st.lists(st.tuples(st.sampled_from(("right", "wrong", "half", "none")), st.floats(-6, 0)), min_size=1)
 
@@ -54,14 +54,14 @@ def recording(candidates: list[tuple[str, float]], text: str = TEXT, package: st
 
 
 TYPIST = PERSONS[1]
-MEDIUM = LEVELS["medium"].bar()
+MEDIUM = LEVELS["medium"]
 
 
 @given(CANDIDATES, st.sampled_from((*PERSONS, ONLOOKER)), st.sampled_from((0.0, 1.0, 4.0)))
 def test_the_books_balance_under_every_policy(candidates: list[tuple[str, float]], person: Person, speed: float):
     typed = recording(candidates)
     judged = judge(typed, CURVE)
-    for bar in (Bar(), MEDIUM, Bar(LEVELS["medium"].words, words=True), Bar(least=0.2)):
+    for bar in (Bar(), MEDIUM, Bar(least=0.2)):
         counts = replay(typed, by_value(judged, bar), person, speed)
         assert counts.keys == Keyboard.of(TEXT).keys and counts.characters == len(TEXT)
         assert counts.shown == counts.first_line_right + counts.wrong
@@ -134,8 +134,7 @@ def test_a_higher_cost_shows_no_candidate_that_a_lower_one_hides(
 ):
     typed = recording(candidates)
     judged = judge(typed, CURVE)
-    bar = Bar(once)
-    low, high = by_value(judged, bar), by_value(judged, bar.raised(times))
+    low, high = by_value(judged, Bar(once)), by_value(judged, Bar(once * times))
     for position in range(len(typed.rows)):
         if high(typed.rows, position):
             assert low(typed.rows, position)
