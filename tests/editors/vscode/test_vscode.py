@@ -45,6 +45,9 @@ def test_tab_accepts_the_whole_suggestion_and_one_undo_removes_it(window: Window
     question = window.suggested(*BEGINNINGS)
     window.press("Tab")
     window.sees(lambda screen: same(screen.document, lines(question.accepted())), "the document has the suggestion")
+    (item,) = question.items
+    until(lambda: window.sent("workspace/executeCommand"), "the acceptance is reported")
+    assert window.sent("workspace/executeCommand")[-1]["arguments"] == item["command"]["arguments"]
     window.agreed()
     window.press("Escape", "Control+z")
     window.sees(lambda screen: same(screen.document, lines(question.text)), "the document is as before")
