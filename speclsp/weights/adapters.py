@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,10 +19,9 @@ from speclsp import config
 from speclsp.errors import SpeclspError, WeightsError
 from speclsp.weights import cards, model_directory
 from speclsp.weights.cards import Weights
-from speclsp.weights.untrusted import tensor_file, untrusted_files
+from speclsp.weights.untrusted import safetensors_header, untrusted_files
 from speclsp.weights.untrusted.card_table import CardError, CardTable
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
-from speclsp.weights.untrusted.tensor_file import SHA256, TensorFile
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 FORMAT = "speclsp-lora-1"
@@ -32,6 +32,13 @@ JOBS = ("fill",)
 FLOATS = ("BF16", "F16", "F32")
 LINEAR = r"model\.layers\.\d{1,4}\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj)"
 TENSOR = re.compile(rf"base_model\.model\.({LINEAR})\.lora_([AB])\.weight(\.scale)?")
+SHA256 = r"[0-9a-f]{64}"
+METADATA = {  # of a file: the pattern of each value, and its description
+    "format": (re.escape(FORMAT), repr(FORMAT)),
+    "weights_sha256": (SHA256, "64 hexadecimal digits"),
+    "rank": (r"[1-9]\d{0,3}", f"a number from 1 to {MAX_RANK}"),
+    "scale": (r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number"),
+}
 WITHOUT = 'The model runs without it: replace the file, or set engine.adapter = "none".'
 
 
@@ -63,9 +70,14 @@ class AdapterCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterFile(TensorFile):
-    """A file whose header, names and shapes agree."""
+class AdapterFile:
+    """A file whose header, names and shapes agree. `content` has the tensors' bytes from `body` on."""
 
+    path: Path
+    sha256: str
+    tensors: Mapping[str, StoredTensor]
+    content: bytes
+    body: int
     name: str
     weights_sha256: str
     rank: int
@@ -81,6 +93,11 @@ class AdapterFile(TensorFile):
     def linears(self) -> list[str]:
         """The adapted linears: "model.layers.0.self_attn.q_proj"."""
         return sorted({match[1] for name in self.tensors if (match := TENSOR.fullmatch(name))})
+
+    def bytes_of(self, name: str) -> bytes:
+        """A tensor's bytes."""
+        stored = self.tensors[name]
+        return self.content[self.body + stored.start : self.body + stored.end]
 
     def use(self) -> dict[str, object]:
         """The adapter in the engine's state."""
@@ -116,8 +133,6 @@ def read_card(path: Path) -> AdapterCard:
         raise CardError(f"{path} {error}. {error.fix}".rstrip()) from None
     except ValueError as error:
         raise CardError(f"{path} is not valid TOML: {error}.") from None
-    if isinstance(jobs := values.get("jobs"), str):  # as the file's metadata has them
-        values["jobs"] = [job.strip() for job in jobs.split(",")]
     table = CardTable(str(path), "", values, "an adapter's card")
     card = AdapterCard(
         name=table.text("name"),
@@ -136,7 +151,7 @@ def read_card(path: Path) -> AdapterCard:
     if Path(file).name != file or "\\" in file or not file.endswith(".safetensors"):
         raise table.error("file", f"is {file!r}: expected the name of a .safetensors file beside the card")
     for key, digest in (("sha256", card.sha256), ("weights_sha256", card.weights_sha256)):
-        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        if not re.fullmatch(SHA256, digest):
             raise table.error(key, f"is {digest!r}: expected 64 hexadecimal digits")
     if not card.jobs or not set(card.jobs) <= set(JOBS):
         raise table.error("jobs", f"is {list(card.jobs)}: expected {list(JOBS)}")
@@ -180,20 +195,22 @@ def read(card: AdapterCard) -> AdapterFile:
 def read_file(path: Path, sha256: str = "") -> AdapterFile:
     """A checked file; `sha256`: its expected sum, if it has a card. Raises AdapterError."""
     try:
-        stored = tensor_file.read(path, MAX_BYTES)
-        metadata = stored.metadata
-        if sha256 and stored.sha256 != sha256:
-            raise Unreadable(f"was altered: its sha256 is {stored.sha256}, and its card says {sha256}")
-        file = AdapterFile(
-            path, stored.sha256, stored.tensors, metadata, stored.content, stored.body,
-            name=metadata.get("name") or path.stem,
-            weights_sha256=stored.checked("weights_sha256", SHA256, "64 hexadecimal digits"),
-            rank=int(stored.checked("rank", r"[1-9]\d{0,3}", f"a number from 1 to {MAX_RANK}")),
-            scale=float(stored.checked("scale", r"-?\d+(\.\d+)?([eE][+-]?\d+)?", "a number")),
-        )  # fmt: skip
-        stored.checked("format", re.escape(FORMAT), repr(FORMAT))
+        content = untrusted_files.read_plain(path, MAX_BYTES)
+        body = 8 + safetensors_header.header_bytes(content[:64], len(content))
+        tensors, metadata = safetensors_header.parse(content[8:body], len(content))
+        digest = hashlib.sha256(content).hexdigest()
+        if sha256 and digest != sha256:
+            raise Unreadable(f"was altered: its sha256 is {digest}, and its card says {sha256}")
+        for key, (pattern, wanted) in METADATA.items():
+            if not re.fullmatch(pattern, value := metadata.get(key, "")):
+                raise Unreadable(f"has {key} = {value[:80]!r} in its metadata: expected {wanted}")
     except Unreadable as error:
         raise AdapterError(f"{path} {error}. {WITHOUT}") from None
+    file = AdapterFile(
+        path=path, sha256=digest, tensors=tensors, content=content, body=body,
+        name=metadata.get("name") or path.stem, weights_sha256=metadata["weights_sha256"],
+        rank=int(metadata["rank"]), scale=float(metadata["scale"]),
+    )  # fmt: skip
     check(file)
     return file
 

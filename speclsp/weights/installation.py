@@ -1,12 +1,10 @@
 """Installation of fetched weights in the store, their state there, and their removal.
 
-    install   files of one source ─► config, tokenizer of a GGUF ─► manifest.json ─► renamed to <store>/<name>/
-    remove    <store>/<name>/ ─► renamed into <store>/<name>.fetching/free-removed/ ─► deleted, <name>.prepared/ as well
+    install   files in <name>.fetching/ ─► config, tokenizer of a GGUF ─► manifest.json ─► renamed to <name>/
+    remove    <name>/ and every directory beside it
 
 The sums of config.json and tokenizer.json are those of their files, read again after the last write. They must be the
-sums of the bytes that were written.
-
-Each rename is one step. An interrupted removal leaves <name>.fetching. The next download or removal deletes it.
+sums of the bytes that were written. Each rename is one step.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,88 +27,76 @@ READY, PARTIAL, DAMAGED, MISSING = "downloaded", "partial", "damaged", "not down
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Files that were fetched and checked, ready to be installed."""
+class FetchedFiles:
+    """Checked files in the directory of the download."""
 
-    name: str  # local | another program | hub | mirror
-    revision: str  # the hub's commit, where it came from there
-    files: dict[Path, str]  # and the SHA-256, "" where it is not known yet
-    modified_ns: int = 0  # time of change before the sum was computed, of a file that others may write; else 0
+    sums: dict[str, str]  # SHA-256 by name; "" where it is not known yet
+    revision: str = ""  # the hub's commit, if it has them
+    modified_ns: int = 0  # time of change before the sum was computed, of a GGUF that others may write; else 0
 
 
-def install(weights: Weights, source: Source, work: Path) -> Path:
-    """Build the directory in `work`, write the manifest as its last file, and rename it. Raises WeightsError."""
-    manifest: dict[str, Any] = {"repo": weights.repo, "revision": source.revision, "source": source.name}
+def install(weights: Weights, fetched: FetchedFiles) -> Path:
+    """Write the manifest as the last file, and rename the directory of the download. Raises WeightsError."""
+    ready = locations.fetching(weights)
+    for stray in ready.iterdir():
+        if stray.name not in fetched.sums:
+            discard(stray)
+    sums = {name: known or model_directory.sum_of(ready / name) for name, known in fetched.sums.items()}
     if weights.format == "gguf":
-        ready = work / "ready"
-        sums = _with_model_files(weights, source, ready)
-    else:
-        ready = work / "hub"
-        sums = {file.name: known or model_directory.sum_of(file) for file, known in source.files.items()}
-        for stray in set(ready.iterdir()) - set(source.files):
-            stray.unlink()
-    sizes = {name: (ready / name).stat().st_size for name in sums}
-    manifest["files"] = {name: {"bytes": sizes[name], "sha256": digest} for name, digest in sums.items()}
+        sums |= _write_model_files(weights, ready)
+    files: dict[str, Any] = {
+        name: {"bytes": (ready / name).stat().st_size, "sha256": digest} for name, digest in sums.items()
+    }
+    if fetched.modified_ns:
+        files[weights.files[0].name]["modified_ns"] = fetched.modified_ns
     if problem := model_directory.unfit(ready, "The publisher's files have this defect."):
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(ready, ignore_errors=True)
         raise WeightsError(problem)
+    manifest = {"repo": weights.repo, "revision": fetched.revision, "files": files}
     model_directory.write_manifest(ready, manifest)
-    return move_into_place(ready, work, weights)
+    return move_into_place(weights)
 
 
-def _with_model_files(weights: Weights, source: Source, into: Path) -> dict[str, str]:
-    """Write config and tokenizer of the source's GGUF into `into`, and move it there; {file: SHA-256}.
-
-    Raises WeightsError.
-    """
+def _write_model_files(weights: Weights, ready: Path) -> dict[str, str]:
+    """Write config and tokenizer of the GGUF beside it; {file: SHA-256}. Raises WeightsError."""
     from speclsp.weights.gguf.model_files import model_files
 
-    ((gguf_file, gguf_sum),) = source.files.items()
-    if gguf_file.parent != into:
-        shutil.rmtree(into, ignore_errors=True)
-        into.mkdir(parents=True)
     sums = {}
-    for name, content in model_files(gguf_file).items():
-        file, wanted = into / name, hashlib.sha256(content).hexdigest()
+    for name, content in model_files(ready / weights.files[0].name).items():
+        file, wanted = ready / name, hashlib.sha256(content).hexdigest()
         file.write_bytes(content)
         sums[name] = model_directory.sum_on_disk(file)
         if sums[name] != wanted:
             raise WeightsError(store_messages.wrong_file(weights, file, sums[name], wanted))
-    if source.modified_ns not in (0, gguf_file.stat().st_mtime_ns):
-        again = f"run `speclsp models pull {weights.name}` again."
-        raise WeightsError(f"{gguf_file.name} was changed while it was installed: {again}")
-    retry_while_open(lambda: gguf_file.replace(into / gguf_file.name))
-    return sums | {gguf_file.name: gguf_sum}
+    return sums
 
 
-def is_whole(directory: Path, weights: Weights) -> bool:
-    """True when every byte of the directory is right: an earlier fetch was interrupted just before the final rename."""
+def is_whole(directory: Path, weights: Weights, advance: Callable[[int, int, str], None] | None = None) -> bool:
+    """True when every byte of the directory is right, as of a download that was interrupted before its rename."""
     if not locations.is_current(directory, weights):
         return False
-    return not (model_directory.damage(directory, "") or model_directory.altered(directory, ""))
+    return not (model_directory.damage(directory, "") or model_directory.altered(directory, "", advance))
 
 
-def move_into_place(ready: Path, work: Path, weights: Weights) -> Path:
-    """Rename a complete directory to its final path; an older one is moved away first, also in one step.
-
-    The directory of another process that installed the same weights meanwhile is kept.
-    """
-    final, aside = locations.store_root() / weights.name, work / "replaced"
+def move_into_place(weights: Weights) -> Path:
+    """Rename the complete directory of the download; damaged or older weights are moved away first."""
+    ready, final, old = locations.fetching(weights), locations.final(weights), locations.replaced(weights)
     flush(ready)
-    while not is_whole(final, weights):
-        if final.exists():
-            shutil.rmtree(aside, ignore_errors=True)
-            with suppress(FileNotFoundError):  # another process moved it
-                retry_while_open(lambda: final.replace(aside))
-        try:
-            retry_while_open(lambda: ready.replace(final))
-            break
-        except OSError:
-            if not final.exists():  # otherwise another process has installed it: the errno differs by system
-                raise
+    discard(old)
+    if os.path.lexists(final):
+        retry_while_open(lambda: final.replace(old))
+    retry_while_open(lambda: ready.replace(final))
     flush(final.parent)
-    shutil.rmtree(work, ignore_errors=True)
+    discard(old)
     return final
+
+
+def discard(path: Path) -> None:
+    """Remove a file, a directory or a link, but not what a link names. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        retry_while_open(lambda: path.unlink(missing_ok=True))
 
 
 def state(weights: Weights, models_dir: str = "") -> str:
@@ -120,10 +106,9 @@ def state(weights: Weights, models_dir: str = "") -> str:
     for directory in locations.candidates(weights, models_dir):
         if model_directory.is_there(directory):
             return DAMAGED if model_directory.damage(directory, "") else READY
-    final, work = _places(weights)
-    if model_directory.is_there(work):
+    if model_directory.is_there(locations.fetching(weights)):
         return PARTIAL
-    return DAMAGED if model_directory.is_there(final) else MISSING
+    return DAMAGED if model_directory.is_there(locations.final(weights)) else MISSING
 
 
 def remove(weights: Weights, models_dir: str = "") -> int:
@@ -133,32 +118,21 @@ def remove(weights: Weights, models_dir: str = "") -> int:
     """
     if weights.format in ("none", "bundled"):
         raise WeightsError(f"{weights.name} is not in the store of downloads, so nothing is removed.")
-    final, work = _places(weights)
-    prepared = locations.prepared(weights.name)
-    if not (final.exists() or final.is_symlink() or work.exists() or prepared.exists()):
+    final = locations.final(weights)
+    places = (final, locations.fetching(weights), locations.replaced(weights), locations.prepared(weights.name))
+    if not any(map(os.path.lexists, places)):
         if own := locations.users_directory(weights, models_dir):
             raise WeightsError(f"{own} is in your models_dir, where speclsp removes nothing: delete it yourself.")
         raise WeightsError(f"{weights.name} is not downloaded, so there is nothing to remove.")
     try:
-        lock = locks.acquire(final.with_name(f"{weights.name}.lock"))
+        lock = locks.acquire(locations.lock_file(weights))
         if lock is None:
             fix = "wait for its end or stop it, then try again."
             raise WeightsError(f"{weights.name} is being downloaded by another process: {fix}")
         try:
-            freed_bytes = sum(map(model_directory.size_of, (final, work, prepared)))
-            if prepared.exists():
-                shutil.rmtree(prepared)
-            if final.is_symlink():
-                final.unlink()  # the directory it names is not ours
-            elif final.exists():
-                aside = work / "free-removed" / "replaced"
-                aside.parent.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(aside, ignore_errors=True)
-                retry_while_open(lambda: final.replace(aside))
-            if work.is_symlink():
-                work.unlink()
-            elif work.exists():
-                shutil.rmtree(work)
+            freed_bytes = sum(map(model_directory.size_of, places))
+            for place in places:
+                discard(place)
         finally:
             os.close(lock)
     except OSError as error:
@@ -169,8 +143,3 @@ def remove(weights: Weights, models_dir: str = "") -> int:
 def prepared_bytes(weights: Weights) -> int:
     """Bytes of the prepared weights on the disk."""
     return model_directory.size_of(locations.prepared(weights.name))
-
-
-def _places(weights: Weights) -> tuple[Path, Path]:
-    """The directory of the weights and the directory of an interrupted download."""
-    return locations.store_root() / weights.name, locations.downloads(weights)

@@ -17,12 +17,11 @@ import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from speclsp import private_files
 from speclsp.private_files.os_errors import sentence
-from speclsp.weights.untrusted import safetensors_header, tensor_values, untrusted_files
+from speclsp.weights.untrusted import safetensors_header, untrusted_files
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 MANIFEST = "manifest.json"
@@ -61,7 +60,7 @@ def manifest(directory: Path) -> dict[str, Any]:
 def write_manifest(directory: Path, content: dict[str, Any]) -> None:
     """Write manifest.json in one step, once every file it names is there and as it should be."""
     for name, entry in content["files"].items():
-        entry["modified_ns"] = (directory / name).stat().st_mtime_ns
+        entry.setdefault("modified_ns", (directory / name).stat().st_mtime_ns)
     private_files.replace(directory / MANIFEST, json.dumps(content, indent=2).encode(), mode=0o644, sync=True)
 
 
@@ -205,21 +204,6 @@ def altered(directory: Path, repair: str, advance: Advance | None = None, sums: 
     return ""
 
 
-def unfit_values(directory: Path, repair: str, advance: Advance, sums: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The first safetensors file without a sum whose values are damaged, in a sentence; "" without one.
-
-    A GGUF has a sum: that of its card.
-    """
-    for file in sorted(directory.glob("*.safetensors")):
-        size = file_bytes(file)
-        try:
-            if file.name not in sums:
-                tensor_values.check(file, lambda done: advance(done, size, file.name))  # noqa: B023
-        except (Unreadable, OSError) as error:
-            return f"{file} {error}. {repair}"
-    return ""
-
-
 def sums_of(directory: Path) -> dict[str, str]:
     """{file: SHA-256} of the manifest; {} without one."""
     return {name: entry["sha256"] for name, entry in manifest(directory).get("files", {}).items()}
@@ -237,8 +221,11 @@ def touched(directory: Path) -> dict[str, str]:
 
 def found_whole(directory: Path) -> None:
     """Record that the files are right as they are now; if that cannot be written, they are checked each time."""
+    content = manifest(directory)
+    for entry in content["files"].values():
+        entry.pop("modified_ns", None)
     with suppress(OSError):
-        write_manifest(directory, manifest(directory))
+        write_manifest(directory, content)
 
 
 def file_bytes(path: Path) -> int:

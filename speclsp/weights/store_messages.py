@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from speclsp.errors import WeightsError
 from speclsp.weights import cards
 from speclsp.weights.cards import Weights
 
-FAULTY_DISK = "The disk, its connection or the memory changes bytes: check them, then run the command again."
 STAGES = {"fetch": "fetching", "check": "checking"}  # of store.Progress
+UNCHANGED_BYTES = "The file was deleted. A proxy or a mirror that changes downloads must be avoided."
+
+
+class SourceError(Exception):
+    """The hub or the package index cannot give the files; str() says why, in part of a sentence.
+
+    `fix`: a sentence with the way out. `final`: asking again will not help.
+    """
+
+    def __init__(self, why: str, fix: str = "", final: bool = True) -> None:
+        super().__init__(why)
+        self.fix, self.final = fix, final
+
+
+def wrong_download(source: str, name: str, received: str, wanted: str, fix: str = "") -> SourceError:
+    """For a file with another size or checksum than expected."""
+    return SourceError(f"{source} sent {name} with {received}: expected {wanted}", f"{UNCHANGED_BYTES} {fix}".rstrip())
 
 
 def repair(weights: Weights, is_users_own: bool) -> str:
     """The fix for a damaged directory; `is_users_own`: it is in the user's models_dir, where nothing is changed."""
     pull = f"`speclsp models pull {weights.name}`"
-    if weights.format == "bundled" and Path(weights.name).is_absolute():
-        return cards.DIRECTORY
     if weights.format == "bundled":
-        return "Install speclsp again."
+        return cards.DIRECTORY if Path(weights.name).is_absolute() else "Install speclsp again."
     if is_users_own:
         return (
             f"The directory is yours, so speclsp changes nothing there: restore its files, or remove it and run {pull}."
@@ -26,11 +41,13 @@ def repair(weights: Weights, is_users_own: bool) -> str:
     return f"Repair: {pull}."
 
 
-def how_to_fetch(weights: Weights, fix: str = "") -> str:
-    """The fix for weights that could not be fetched. `fix`: a sentence; "" where a network connection is missing."""
+def not_fetched(weights: Weights, reasons: list[str], fixes: list[str]) -> WeightsError:
+    """For weights that no source has given: the reasons in their order, and the first source's way out."""
     by_hand = f"{weights.files[0].name} into" if weights.format == "gguf" else f"its files into {weights.name}/ in"
-    first = f"{fix} Then" if fix else "Go online and"
-    return f"{first} run `speclsp models pull {weights.name}`, or put {by_hand} models_dir."
+    return WeightsError(
+        f"{weights.name} is not on this machine: {'; '.join(reasons)}. {next(filter(None, fixes), '')} "
+        f"Then run `speclsp models pull {weights.name}`, or put {by_hand} models_dir."
+    )
 
 
 def not_here(weights: Weights) -> str:
@@ -50,12 +67,15 @@ def wrong_gguf(weights: Weights, file: Path, size_bytes: int, digest: str) -> st
 
 def wrong_file(weights: Weights, file: Path, digest: str, wanted: str) -> str:
     """For a file that is not the one that was written."""
-    return f"{file} of {weights.name} has sha256 {digest} after it was written: expected {wanted}. {FAULTY_DISK}"
+    return (
+        f"{file} of {weights.name} has sha256 {digest} after it was written: expected {wanted}. The disk, its "
+        "connection or the memory changes bytes: check them, then run the command again."
+    )
 
 
 def verified(sums: Mapping[str, str]) -> str:
     """The result of a check without a fault."""
-    return "all checksums match" if sums else "complete and its values are finite; no checksums are known"
+    return "all checksums match" if sums else "complete; no checksums are known"
 
 
 def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path) -> str:

@@ -34,7 +34,7 @@ def disk_of(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     def mount(mib: int) -> Path:
         command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(folder)]
         if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("only root may mount a small disk; test_index_mirror.py fakes a full one")
+            pytest.skip("only root may mount a small disk")
         return folder
 
     yield mount

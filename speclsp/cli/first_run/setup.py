@@ -22,6 +22,7 @@ from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.process_resources import gpus
 from speclsp.weights import auto_choice, hub, locations, store
 from speclsp.weights.cards import Card, Weights
+from speclsp.weights.store_messages import SourceError
 
 DECLINED = 1  # exit code after a `no`
 
@@ -98,7 +99,7 @@ def true_bytes(weights: Weights) -> int:
         return weights.download_bytes()
     try:
         return sum(file.bytes for file in hub.files(weights)[1])
-    except hub.HubError:
+    except SourceError:
         return weights.download_bytes()
 
 

@@ -38,7 +38,7 @@ CASES = {  # command: the directory with the fault, and the operations that the 
     "models verify hubbed": ("cac", "open read"),
     "models pull hubbed": ("cac", "create write fsync rename mkdir flock"),
     "models pull shelved": ("cac", "create read write fsync rename mkdir flock"),
-    "models remove hubbed --yes": ("cac", "create rename mkdir flock"),
+    "models remove hubbed --yes": ("cac", "create flock"),
     "complete {file}:1:5 --own-engine --model hubbed": ("cac", "open read"),
     "complete {file}:1:5 --own-engine --model echo": ("a.py", "open read"),
     "complete {file}:1:5 --model echo": ("run", "create write rename mkdir"),

@@ -82,7 +82,6 @@ class Hub(ThreadingHTTPServer):
         self.requests: list[str] = []  # path and range
         self.next: list[tuple[str, int]] = []  # (fault, at which byte of the transfer) of large files
         self.listing_fault = ""  # "page", or an HTTP status
-        self.fault_headers: dict[str, str] = {}  # of that status
         self.at_byte: Callable[[int], None] = lambda served: None
         self.transfers: list[tuple[str, int]] = []  # (file, first byte)
         self.served = 0  # bytes of large files
@@ -146,7 +145,7 @@ class Answers(BaseHTTPRequestHandler):
             if hub.listing_fault == "page":
                 self.page()
             elif hub.listing_fault:
-                self.head(int(hub.listing_fault), 0, **hub.fault_headers)
+                self.head(int(hub.listing_fault), 0)
             else:
                 body = json.dumps(hub.listing(path.split("/")[4])).encode()
                 self.head(200, len(body), Content_Type="application/json")
@@ -257,25 +256,13 @@ class FaultyHubRun:
             **more,
         }
 
-    def run(self, *words: str, **more: str) -> tuple[int, str]:
-        """A process of its own; its exit code, and stdout and stderr."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "speclsp", *words],
-            cwd=self.root,
-            env=self.environment(**more),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return ended.returncode, ended.stdout + ended.stderr
-
     def fork(
         self, *words: str, below: Path | None = None, at: int = 0, program: str = "", **more: str
     ) -> tuple[int, str]:
-        """The same in a fork of a process that has imported all of it; killed at step `at` on the disk below a place.
+        """`speclsp` in a fork of a process that has imported all of it; the exit code, and stdout and stderr.
 
-        `program`: Python to run in place of the command. An exit code of -9 is that of a kill.
+        It is killed at step `at` on the disk below a place: its exit code is -9. `program`: Python to run in place of
+        the command.
         """
         out, err = self.root / "out", self.root / "err"
         job = {

