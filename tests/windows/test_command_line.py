@@ -137,17 +137,6 @@ def test_a_command_ends_with_its_code_and_its_answer(name: str, program: Program
     assert code == 0 or result.err.count("\n") == 1, "an error is one line"
 
 
-def test_a_setting_and_a_key_are_kept_and_removed(program: Program):
-    assert program.run("config", "set", "completion.eagerness", "low").code == 0
-    assert program.run("config", "get", "completion.eagerness").out == "low\n"
-    assert program.run("config", "unset", "completion.eagerness").code == 0
-    url = "http://127.0.0.1:9"
-    assert "is stored in " in program.run("key", "set", url, stdin="\ufeffsecret\n").out, "PowerShell sends a mark"
-    [keys] = program.home.rglob("keys.json")
-    assert json.loads(keys.read_text()) == {url: "secret"}
-    assert program.run("key", "forget", url).code == 0
-
-
 # ── positions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -180,25 +169,6 @@ def test_a_position_that_cannot_be_completed_is_one_sentence(spot: str, part: st
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1) and part in result.err, result
 
 
-def test_text_of_a_pipe_is_completed(program: Program):
-    words = ("complete", "-", "--language", "python", *TINY, "--own-engine", "--at", "2:12")
-    result = program.run(*words, stdin="\ufeff" + SOURCE.replace("\n", "\r\n"))
-    assert (result.code, result.err) == (0, "") and result.out.strip(), result
-
-
-def test_a_newline_of_windows_in_a_suggestion_is_printed_once(windows: list[str], source: Path):
-    text = f"""
-import sys
-from speclsp.cli import complete, entry
-complete.answer = lambda completer, point: complete.PrintedAnswer(text="a\\r\\nb")
-sys.exit(entry.main(["complete", {windows_path(source) + ":2:12"!r}, "--model", "echo", "--own-engine"]))
-"""
-    file = source.with_name("script.py")
-    file.write_text(text)
-    ended = subprocess.run([*windows, windows_path(file)], input=b"", capture_output=True, timeout=300, check=False)
-    assert (ended.returncode, ended.stdout) == (0, b"a\r\nb\r\n"), ended
-
-
 # ── doctor ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -227,13 +197,6 @@ def test_a_user_name_outside_ascii_is_no_obstacle(windows: list[str], tmp_path: 
     assert program.run("config", "path").out == windows_path(settings) + "\n", "UTF-8 in a pipe"
 
 
-@pytest.mark.parametrize("page", ["cp437", "cp1252"])
-def test_a_character_that_a_code_page_lacks_ends_no_command(page: str, windows: list[str], tmp_path: Path):
-    program = Program(windows, tmp_path / "日本")
-    result = program.run("config", "path", PYTHONIOENCODING=page)
-    assert result.code == 0 and "\\u65e5\\u672c" in result.out, result
-
-
 DENIED = {"no rights": "Z:\\sys", "no such drive": "Q:\\"}  # no user may make files in /sys
 
 
@@ -252,18 +215,6 @@ def test_a_profile_without_rights_is_one_sentence(words: tuple[str, ...], local:
     result = program.run(*words, stdin="secret\n", WIN_PD_OVERRIDE_LOCAL_APPDATA=local)
     assert (result.code, result.err.count("\n")) == (2, 1), result
     assert local.rstrip("\\") in result.err and "speclsp" in result.err
-
-
-def test_doctor_names_the_places_that_cannot_be_written(program: Program):
-    result = program.run("doctor", "--model", "echo", "--json", WIN_PD_OVERRIDE_LOCAL_APPDATA=DENIED["no rights"])
-    failed = {check["name"]: check["fix"] for check in json.loads(result.out)["checks"] if check["status"] == "fail"}
-    assert result.code == 1 and set(failed) == {"directories"} and all(failed.values()), result
-
-
-def test_a_command_without_settings_works_in_a_profile_without_rights(program: Program, source: Path):
-    words = ("complete", f"{windows_path(source)}:2:12", *TINY, "--own-engine")
-    result = program.run(*words, WIN_PD_OVERRIDE_LOCAL_APPDATA=DENIED["no rights"])
-    assert result.code == 0 and result.out, result
 
 
 # ── files in use ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,64 +248,7 @@ def test_a_mapped_file_is_replaced_once_its_reader_closes_it(program: Program, t
     assert program.script(IN_USE.format(closes=True), tmp_path).out == "replaced\n"
 
 
-def test_a_file_that_stays_mapped_is_one_sentence_and_nothing_is_lost(program: Program, tmp_path: Path):
-    sentence, kept = program.script(IN_USE.format(closes=False), tmp_path).out.splitlines()
-    assert sentence.startswith("tiny/target cannot be read or written: ") and "`speclsp engine stop`" in sentence
-    assert kept == "15000 True"
-
-
-def test_a_new_file_in_a_directory_without_rights_is_an_error_at_once(program: Program, tmp_path: Path):
-    text = """
-import time
-from pathlib import Path
-from speclsp import private_files
-began_s = time.monotonic()
-try:
-    private_files.replace(Path("Z:/sys/config.toml"), b"x")
-except OSError as error:
-    print(type(error).__name__, time.monotonic() - began_s < 5)
-"""
-    assert program.script(text, tmp_path).out == "PermissionError True\n"
-
-
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_closed_pipe_ends_a_command_without_a_message(program: Program, tmp_path: Path):
-    text = """
-import subprocess, sys
-command = [sys.executable, "-m", "speclsp", "config", "list", "--advanced"]
-child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-child.stdout.close()
-print(child.stderr.read(), child.wait())
-"""
-    assert program.script(text, tmp_path).out == "b'' 141\n"
-
-
-def test_missing_standard_handles_become_descriptors_that_are_empty_or_discard(program: Program, tmp_path: Path):
-    text = """
-import subprocess, sys
-code = "import os, sys; from speclsp.cli import terminal; terminal.prepare_streams(); "
-code += "results = [os.read(0, 1), os.write(1, b'x'), os.write(2, b'x')]; open(sys.argv[1], 'w').write(repr(results))"
-start = subprocess.STARTUPINFO(dwFlags=subprocess.STARTF_USESTDHANDLES, hStdInput=0, hStdOutput=0, hStdError=0)
-command = [sys.executable, "-c", code, __file__ + ".results"]
-subprocess.run(command, startupinfo=start, close_fds=False, check=True)
-print(open(__file__ + ".results").read())
-"""
-    assert program.script(text, tmp_path).out == "[b'', 1, 1]\n"
-
-
-def test_the_device_nul_is_no_terminal(program: Program, tmp_path: Path):
-    text = """
-import subprocess, sys
-command = [sys.executable, "-m", "speclsp", "models", "remove", "tiny"]
-null = subprocess.DEVNULL
-print(subprocess.run(command, stdin=null, stdout=null, stderr=subprocess.PIPE).returncode)
-from speclsp.cli import terminal
-with open("NUL", "w") as stream:
-    print(stream.isatty(), terminal.is_terminal(stream), terminal.coloured(stream))
-"""
-    assert program.script(text, tmp_path).out == "2\nTrue False False\n"
 
 
 def test_ctrl_c_ends_a_command_with_130_and_no_traceback(program: Program):
@@ -367,23 +261,6 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(program: Program):
         began_s = time.monotonic()
         _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (130, b""), time.monotonic() - began_s
-
-
-def test_ctrl_break_ends_a_command_with_130_and_no_traceback(program: Program, tmp_path: Path):
-    text = """
-import signal, sys, threading, time
-from speclsp.cli import commands, entry
-
-def wait(options):
-    threading.Timer(0.5, signal.raise_signal, [signal.SIGBREAK]).start()
-    while True:
-        time.sleep(0.05)
-
-commands.run_stats = wait
-sys.exit(entry.main(["stats"]))
-"""
-    result = program.script(text, tmp_path)
-    assert (result.code, result.text) == (130, ""), result
 
 
 # ── installation ─────────────────────────────────────────────────────────────────────────────────────────────
