@@ -14,7 +14,6 @@ from support.lsp.editor_client import URI, Editor, Page
 from speclsp.lsp import reasons
 from speclsp.lsp.completion.trace import RequestInfo, Trace, as_json
 from speclsp.lsp.server.explain import explanation
-from speclsp.observability import explanation as explaining
 
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}], "clientInfo": {"name": "Neovim"}}
 STACK = """class Stack:
@@ -45,24 +44,21 @@ def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its
         editor.items(editor.complete("file:///project/notes.md", 0, 5))  # after this its ignore files have been read
         (item,) = editor.items(page.ask(len(STACK)), timeout_s=30)
         record = explain(editor)
-        assert (record["asked"], record["outcome"], record["meaning"]) == (True, "shown", "")
-        assert (record["document"], record["language"], record["line"], record["column"]) == ("app.py", "python", 9, 9)
-        assert record["shown_characters"] == len(item["insertText"])
-        assert record["streamed_characters"] - sum(cut["characters"] for cut in record["cut"]) == len(
-            item["insertText"]
-        )
-        ms, generation, prompt = record["ms"], record["generation"], record["prompt"]
-        assert ms["total"] >= ms["engine"] >= ms["rounds"] > 0 and ms["prompt"] > 0 and ms["first_text"] > 0
-        assert ms["waiting"] + ms["parse"] + ms["context"] + ms["engine"] <= ms["total"] + 1
-        assert prompt["tokens"] > 20 and prompt["cached_tokens"] < prompt["tokens"]
-        assert generation["tokens"] >= generation["rounds"] > 0 and generation["stop"]
-        assert sum(counts["drafted"] for counts in generation["by_source"].values()) == generation["drafted"]
-        (file,) = record["context"]["files"]
-        assert file["path"] == "app.py" and file["characters"] == len(page.text)
-        assert sum(record["context"]["left_out"].values()) == 1
-        assert record["engine"]["pair"] == "tiny" and record["engine"]["target"]
-        for word in ("suggested", "app.py, line 9, column 9", "ms", "tokens", "context"):
-            assert word in record["text"]
+    assert (record["asked"], record["outcome"], record["meaning"]) == (True, "shown", "")
+    assert (record["document"], record["language"], record["line"], record["column"]) == ("app.py", "python", 9, 9)
+    assert record["shown_characters"] == len(item["insertText"])
+    assert record["streamed_characters"] - sum(cut["characters"] for cut in record["cut"]) == len(item["insertText"])
+    assert record["total_ms"] >= record["engine_ms"] >= record["rounds_ms"] > 0
+    assert record["prompt_ms"] > 0 and record["first_ms"] > 0
+    parts = ("waited_ms", "parse_ms", "context_ms", "engine_ms")
+    assert sum(record[name] for name in parts) <= record["total_ms"] + 1
+    assert record["prompt_tokens"] > 20 and record["cached_tokens"] < record["prompt_tokens"]
+    assert record["tokens"] >= record["rounds"] > 0 and record["stop"]
+    assert sum(counts["drafted"] for counts in record["by_source"].values()) == record["drafted"]
+    (file,) = record["files"]
+    assert file["path"] == "app.py" and file["characters"] == len(page.text)
+    assert sum(record["left_out"].values()) == 1
+    assert record["engine"]["pair"] == "tiny" and record["engine"]["target"]
 
 
 def test_the_prompt_of_a_new_line_is_computed_where_the_cursor_rests_and_explained_so():
@@ -79,9 +75,8 @@ def test_the_prompt_of_a_new_line_is_computed_where_the_cursor_rests_and_explain
             record = explain(editor)
             if record["at_rest"]:
                 break
-        assert record["at_rest"] and "computed while the cursor rested" in record["text"]
-        prompt = record["prompt"]
-        assert prompt["tokens"] - prompt["cached_tokens"] <= 8, "the new line's own tokens"
+        assert record["at_rest"]
+        assert record["prompt_tokens"] - record["cached_tokens"] <= 8, "the new line's own tokens"
 
 
 def test_an_empty_answer_is_explained_with_its_reason_and_its_setting():
@@ -94,7 +89,6 @@ def test_an_empty_answer_is_explained_with_its_reason_and_its_setting():
         record = explain(editor)
         assert record["outcome"] == "language_off" and record["meaning"] == reasons.meaning("language_off")
         assert record["message"] == "python is in completion.disabled_languages"
-        assert "nothing shown" in record["text"] and "completion.disabled_languages" in record["text"]
 
 
 def test_the_explanation_of_an_empty_answer_names_the_document():
@@ -103,8 +97,7 @@ def test_the_explanation_of_an_empty_answer_names_the_document():
         editor.open("file:///project/sub/.env", "WORD=1\n")
         for name in ("sub/.env", "sub/not_open.py"):
             assert editor.items(editor.complete(f"file:///project/{name}", 0, 0)) == []
-            record = explain(editor)
-            assert record["document"] == name and f"at         {name}, line 1" in record["text"]
+            assert explain(editor)["document"] == name
 
 
 def test_each_document_has_its_last_explanation_and_a_superseded_request_has_none():
@@ -117,7 +110,7 @@ def test_each_document_has_its_last_explanation_and_a_superseded_request_has_non
         assert (explain(editor)["document"], explain(editor)["column"]) == ("b.py", 7)
         assert explain(editor, textDocument={"uri": URI})["document"] == "app.py"
         unasked = explain(editor, textDocument={"uri": "file:///project/c.py"})
-        assert unasked["asked"] is False and "no requests yet" in unasked["text"]
+        assert unasked["asked"] is False
 
 
 def test_an_answer_cut_by_the_deadline_names_the_deadline():
@@ -126,14 +119,8 @@ def test_an_answer_cut_by_the_deadline_names_the_deadline():
         page = Page(editor, "a = \n")
         assert editor.items(page.ask(4))
         record = explain(editor)
-        assert record["generation"]["stop"] == "deadline" and "ended: the deadline" in record["text"]
+        assert record["stop"] == "deadline"
         assert record["streamed_characters"] == record["shown_characters"] < 19
-
-
-def test_the_time_of_an_engine_without_details_is_shown_as_one_number():
-    inside = dict.fromkeys(("waiting", "parse", "context", "queue", "prompt", "rounds", "first_text"), 0.0)
-    assert explaining.time_of(inside | {"engine": 50.0, "total": 51.0}) == "51 ms: engine 50"
-    assert explaining.time_of(inside | {"engine": 50.0, "prompt": 40.0, "total": 51.0}) == "51 ms: prompt 40"
 
 
 def test_a_reused_answer_is_distinguished_from_a_model_request():
@@ -143,8 +130,7 @@ def test_a_reused_answer_is_distinguished_from_a_model_request():
         text = editor.text(page.ask(4))
         editor.text(page.ask(page.type(4, text[:3])))
         record = explain(editor)
-        assert record["reused"] and record["generation"]["rounds"] == 0
-        assert "no request to the model" in record["text"]
+        assert record["reused"] and record["rounds"] == 0
 
 
 @pytest.mark.parametrize("params", [{"textDocument": 1}, {"textDocument": {}}, {"textDocument": {"uri": 3}}])
@@ -159,7 +145,6 @@ def test_explain_is_answered_before_an_engine_or_a_request_exists():
         editor.initialize({}, **ROOT)
         record = explain(editor)
         assert record["asked"] is False and record["engine"]["state"] in ("starting", "loading", "ready")
-        assert "no requests yet" in record["text"]
 
 
 # ── no text ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,18 +173,8 @@ def test_a_trace_in_the_log_has_numbers_and_no_names():
 def test_names_from_a_repository_are_shown_without_control_characters():
     trace = Trace(document="d", language="py\x1b[2Jthon", version=1, characters=3, wanted=1, outcome="shown")
     trace.about = RequestInfo(uri="file:///a", files=(("\x1b]0;evil\x07\u202e.py", 3, "document"),))
-    record = explanation(trace) | {"asked": True, "client": "N\x1b[1mvim", "engine": ENGINE}
-    output = explaining.in_words(record)
-    assert output.replace("\n", "").isprintable() and "evil" in output
-
-
-def test_before_the_first_request_the_text_has_the_state_of_the_engine():
-    engine = ENGINE | {"state": "loading", "message": "reading the weights"}
-    lines = explaining.in_words({"asked": False, "client": "Neovim", "engine": engine}).split("\n")
-    assert lines[:2] == ["no requests yet (Neovim)", "  engine     loading: reading the weights"]
-
-
-ENGINE = {"state": "ready", "message": "", "pair": "p", "target": "t", "draft": "", "device": "cpu", "remote": ""}
+    record = explanation(trace)
+    assert (record["language"], record["files"][0]["path"]) == ("py[2Jthon", "]0;evil.py")
 
 
 # ── cost and documentation ───────────────────────────────────────────────────────────────────────────────────

@@ -60,7 +60,7 @@ def paths_of(root: Path) -> list[str]:
 
 def context_paths(editor: Editor) -> set[str]:
     """The files whose text was in the last prompt."""
-    return {file["path"] for file in editor.call("speclsp/explain", {})["context"]["files"]}
+    return {file["path"] for file in editor.call("speclsp/explain", {})["files"]}
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 /** Shows the server's explanation of the last suggestion, or the reason why there was none. */
 import { OutputChannel, window } from "vscode";
+import { explanationText } from "./explanationText";
 import type { Explanation } from "./protocol";
 import { Server } from "./server";
 
@@ -12,7 +13,7 @@ export async function explain(server: Server): Promise<void> {
     return;
   }
   channel ??= window.createOutputChannel("speclsp: the last suggestion");
-  channel.replace(`${explanation.text}\n`);
+  channel.replace(`${explanationText(explanation)}\n`);
   channel.show(true);
 }
 

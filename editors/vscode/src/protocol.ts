@@ -70,8 +70,11 @@ export const canRetry = (status: Status | undefined): boolean =>
 
 /** Reply to speclsp/explain: the origin of the last suggestion, or the reason why there was none. */
 export interface Explanation {
-  asked: boolean;
-  text: string; // several lines, for people to read
+  asked: boolean; // false: no request yet
+  outcome?: string; // "shown", or a reason
+  meaning?: string; // the reason in one line
+  shown_characters?: number;
+  [member: string]: unknown;
 }
 
 /** One model in the reply to speclsp/pairs. */

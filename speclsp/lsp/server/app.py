@@ -99,7 +99,7 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
             send_request=server.protocol.send_request,
         ),
         usage=UsageStats(model=lambda: server.model, enabled=lambda: server.config.stats.enabled),
-        recorder=ExplainRecorder(documents, server.status, lambda: server.backend_status, lambda: server.client_name),
+        recorder=ExplainRecorder(documents, server.status, lambda: server.backend_status),
         progress=ProgressBar(server.create_progress, lambda value: server.protocol.notify(types.PROGRESS, value)),
         start=start,
     )

@@ -64,16 +64,13 @@ def retry(app: App, params: Any) -> dict[str, object]:
 
 def explain(app: App, params: Any) -> dict[str, object]:
     """speclsp/explain: the last outcome, of one document or of any."""
-    from speclsp.observability.explanation import in_words
-
     uri = None
     if params and isinstance(params, Mapping) and "textDocument" in params:
         document = params["textDocument"]
         uri = document.get("uri") if isinstance(document, Mapping) else None
         if not isinstance(uri, str):
             raise InputError(f'{EXPLAIN} needs {{}} or {{"textDocument": {{"uri": ...}}}}.')
-    facts = app.recorder.current(uri)
-    return facts | {"text": in_words(facts)}
+    return app.recorder.current(uri)
 
 
 def did_focus(app: App, params: Any) -> None:

@@ -8,14 +8,12 @@ a log. Imports that only this needs are late: `initialize` is answered by then.
 
 from __future__ import annotations
 
-import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from speclsp import __version__
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.reasons import CUTS, PASSING, meaning
 from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocuments
@@ -39,7 +37,6 @@ class ExplainRecorder:
     _documents: WorkspaceDocuments
     _status: Callable[[], Mapping[str, object]]  # the fields of speclsp/status
     _backend_status: Callable[[], Status | None]
-    _client_name: Callable[[], str]  # the editor's
     _last: Trace | None = None
     _by_uri: OrderedDict[str, Trace] = field(default_factory=OrderedDict)
     _next_edits: OrderedDict[str, NextEditOutcome] = field(default_factory=OrderedDict)  # by URI, the last at the end
@@ -70,10 +67,6 @@ class ExplainRecorder:
         status = self._status()
         facts: dict[str, Any] = {
             "asked": trace is not None,
-            "client": self._client_name(),
-            "pid": os.getpid(),
-            "version": __version__,
-            "written_s": round(time.time(), 3),
             "engine": {name: status[name] for name in ENGINE_FIELDS},
         }
         outcome = self._next_edits.get(uri) if uri is not None else next(reversed(self._next_edits.values()), None)
@@ -125,72 +118,38 @@ def explanation(
     trace: Trace, message: str = "", hidden: tuple[str, ...] = (), folder: str | None = None
 ) -> dict[str, Any]:
     """A trace in the form of docs/lsp-extensions.md. `message` names the setting or file behind the outcome."""
+    from speclsp.lsp.completion.trace import as_json
     from speclsp.lsp.context.chunk import path_in
 
     about = trace.about
-    at_s = time.time() - (time.monotonic() - trace.at_ms / 1000)
+    above, below = about.not_shown
+    numbers = as_json(trace)
+    for name in ("document", "version", "request", "wanted", "at_ms", "cuts"):  # of the log
+        del numbers[name]
     return {
-        "at_s": round(at_s, 3),
-        "document": about.files[0][0] if about.files else path_in(about.uri, folder),
-        "language": trace.language,
-        "line": trace.line + 1,
-        "column": trace.column + 1,
         "outcome": trace.outcome,
         "meaning": "" if trace.outcome == "shown" else meaning(trace.outcome),
-        "message": message,
-        "suggestions": trace.suggestions,
-        "shown_characters": trace.shown_characters,
-        "streamed_characters": trace.streamed_characters,
-        "reused": trace.reused,
-        "adopted": trace.adopted,
-        "prepared": trace.prepared,
-        "at_rest": trace.at_rest,
-        **_timings_and_tokens(trace),
-        "confidence": {
-            "first_line": None if trace.confidence is None else round(trace.confidence, 3),
-            "wanted": round(trace.least_confidence, 3),
-        },
+        "message": clean(message),
+        "document": clean(about.files[0][0] if about.files else path_in(about.uri, folder)),
+        **numbers,
+        "language": clean(trace.language),
+        "line": trace.line + 1,
+        "column": trace.column + 1,
+        "age_s": round(time.monotonic() - trace.at_ms / 1000, 1),
         "cut": [
             {"why": why, "meaning": CUTS.get(why) or meaning(why), "characters": characters}
             for why, characters in trace.cuts
             if characters
         ],
-        "context": _context(trace, hidden),
-    }
-
-
-def _timings_and_tokens(trace: Trace) -> dict[str, Any]:
-    ms = {"waiting": trace.waited_ms, "parse": trace.parse_ms, "context": trace.context_ms, "engine": trace.engine_ms}
-    ms |= {"queue": trace.queue_ms, "prompt": trace.prompt_ms, "rounds": trace.rounds_ms}
-    ms |= {"first_text": trace.first_ms, "total": trace.total_ms}
-    return {
-        "ms": {name: round(value, 1) for name, value in ms.items()},
-        "prompt": {
-            "tokens": trace.prompt_tokens,
-            "cached_tokens": trace.cached_tokens,
-            "left_out_tokens": trace.left_out_tokens,
-        },
-        "generation": {
-            "tokens": trace.tokens,
-            "rounds": trace.rounds,
-            "tokens_per_round": round(trace.tokens / trace.rounds, 2) if trace.rounds else 0.0,
-            "drafted": trace.drafted,
-            "accepted": trace.accepted,
-            "by_source": trace.by_source,
-            "stop": trace.stop,
-        },
-    }
-
-
-def _context(trace: Trace, hidden: tuple[str, ...]) -> dict[str, Any]:
-    from speclsp.observability.explanation import counted
-
-    about = trace.about
-    above, below = about.not_shown
-    return {
         "files": [
-            {"path": path, "characters": characters, "source": source} for path, characters, source in about.files
+            {"path": clean(path), "characters": characters, "source": source}
+            for path, characters, source in about.files
         ],
         "not_shown": {"above": above, "below": below},
-        "left_out": counted(about.left_out + hidden),
+        "left_out": dict(Counter(about.left_out + hidden)),
     }
+
+
+def clean(text: str) -> str:
+    """A name of a repository without control characters: clients show it on a screen."""
+    return "".join(filter(str.isprintable, text))

@@ -419,13 +419,20 @@ local FLOAT = [[(function()
   end
 end)()]]
 
-specs[":Speclsp explain shows the server's text, and reports a server without it"] = function(n)
+specs[":Speclsp explain shows what the server knows, and reports a server without it"] = function(n)
   n:open()
   n:lua([[
-    fake.explanation = { asked = true, text = "suggested: 7 characters\n  at  a.py, line 1" }
+    fake.explanation = { asked = true, outcome = "unsure", meaning = "the model is not sure enough", line = 3 }
+    fake.explanation.cut, fake.explanation.files = { { why = "block_end", characters = 2 } }, {}
+    fake.explanation.reused, fake.explanation.confidence = false, vim.NIL
     vim.cmd.Speclsp("explain")
   ]])
-  equal(n:wait(FLOAT, "the explanation"), { "suggested: 7 characters", "  at  a.py, line 1" })
+  equal(n:wait(FLOAT, "the explanation"), {
+    "nothing shown: the model is not sure enough",
+    "cut                 characters 2, why block_end",
+    "line                3",
+    "outcome             unsure",
+  })
   n:type("q")
   n:wait("not " .. FLOAT, "the window to be closed")
   n:lua([[fake.explanation = nil vim.cmd.Speclsp("explain")]])
@@ -466,7 +473,7 @@ local function use_everything(n)
     pcall(n.type, n, keys)
   end
   n:lua([[
-    fake.explanation = { text = "text" }
+    fake.explanation = { asked = false }
     for _, words in ipairs({ { "explain" }, { "model" }, { "retry" }, { "trigger" }, { "snooze", "1" } }) do
       vim.cmd.Speclsp({ args = words })
     end

@@ -118,6 +118,40 @@ local function retry()
   end, api.nvim_get_current_buf())
 end
 
+--- A value of an explanation in one line; "" for one that says nothing, as 0 and false.
+---@param value any
+---@return string
+local function flat(value)
+  if type(value) ~= "table" then
+    return (value == vim.NIL or not value or value == 0) and "" or tostring(value)
+  end
+  local parts = {}
+  for name, part in vim.spairs(value) do
+    local text = flat(part)
+    parts[#parts + 1] = text ~= "" and (type(name) == "number" and text or name .. " " .. text) or nil
+  end
+  return table.concat(parts, ", ")
+end
+
+--- The lines of an explanation: its headline, then each member.
+---@param answer table
+---@return { [1]: string, [2]: string }[] label and text
+local function explanation_lines(answer)
+  local headline = "no requests yet"
+  if answer.asked then
+    local shown = ("suggested: %d characters"):format(answer.shown_characters or 0)
+    headline = answer.outcome == "shown" and shown or "nothing shown: " .. answer.meaning
+  end
+  local lines = { { "", headline } }
+  for name, value in vim.spairs(answer) do
+    local text = flat(value)
+    if text ~= "" and name ~= "asked" and name ~= "meaning" then
+      lines[#lines + 1] = { ("%-20s"):format((name:gsub("_", " "))), text }
+    end
+  end
+  return lines
+end
+
 --- Show the server's explanation of the last suggestion, or the reason why there was none.
 local function explain()
   local server = client()
@@ -125,15 +159,11 @@ local function explain()
     return
   end
   lsp_client.request(server, "speclsp/explain", vim.empty_dict(), function(err, answer)
-    local text = not err and type(answer) == "table" and answer.text
     vim.schedule(function()
-      if not text then
+      if err or type(answer) ~= "table" then
         return notify.say("the server does not know how to explain: :Speclsp restart", vim.log.levels.WARN)
       end
-      local rows = vim.tbl_map(function(line)
-        return { "", line }
-      end, vim.split(text, "\n", { plain = true, trimempty = true }))
-      float.show("speclsp explain", rows, LABEL_COLUMNS - 1) -- the server indents the labels by 2
+      float.show("speclsp explain", explanation_lines(answer), 20)
     end)
   end, api.nvim_get_current_buf())
 end

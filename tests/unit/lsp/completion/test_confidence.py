@@ -37,12 +37,9 @@ from speclsp.lsp.completion.confidence import (
     token_spans,
 )
 from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate
-from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan, plan
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.server import explain
 from speclsp.lsp.syntax.text_windows import common_ends
-from speclsp.observability import explanation
 
 CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5})
 
@@ -339,12 +336,3 @@ def test_the_client_requests_log_probabilities_and_parses_them():
 def test_an_invalid_log_probability_is_refused(round_fields: dict[str, object]):
     with pytest.raises(InvalidResponse):
         parse_piece({"content": "ab", "tokens": [1], "round": round_fields})
-
-
-def test_an_explanation_reports_the_confidence_and_its_threshold():
-    trace = Trace(document="x", language="python", version=1, characters=9, wanted=1)
-    assert explanation.confidence_in(explain.explanation(trace)) == ""
-    trace.confidence, trace.least_confidence = 0.6234, 0.35
-    assert explanation.confidence_in(explain.explanation(trace)) == "0.62, threshold 0.35 for python"
-    trace.least_confidence = 0.0
-    assert explanation.confidence_in(explain.explanation(trace)) == "0.62; no threshold here"
