@@ -102,7 +102,7 @@ class CompletionEngine:
         costs, target, gamma = self.costs, self.target_decoder, self.config.max_draft_tokens
         prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + sum(costs.missing_ms.values()))
         from_model = min(gamma, MAX_MODEL_GAMMA)
-        step_ms = prefill_ms + costs.guesses(ModelDrafter.source, from_model) + costs.verify(gamma + 1)
+        step_ms = prefill_ms + from_model * costs.guess(ModelDrafter.source) + costs.verify(gamma + 1)
         return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)
 
     @property

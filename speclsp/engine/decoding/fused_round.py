@@ -210,7 +210,7 @@ def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int 
         costs.missing_ms = {ModelDrafter.source: warm_prefill(draft, context, repeats)}
         for narrow in draft.widths:
             warm_step(draft, narrow, len(context), repeats)
-        costs.set_guess(ModelDrafter.source, warm_rounds(fused, context, repeats))
+        costs.guess_ms = {ModelDrafter.source: warm_rounds(fused, context, repeats)}
     for decoder in (target, *([draft] if draft else [])):
         decoder.forget()
     return costs, fused

@@ -37,30 +37,12 @@ class Costs:
 
     verify_ms: dict[int, float]  # by rows
     prefill_ms: float = 0.0  # of one prompt token, by the target
-    guess_ms: Mapping[str, float] = field(default_factory=dict)  # of a further guess, by the source that computes it
-    first_ms: Mapping[str, float] = field(default_factory=dict)  # of a round's first guess, once it was measured
+    guess_ms: Mapping[str, float] = field(default_factory=dict)  # of a guess, by the source that computes it
     missing_ms: Mapping[str, float] = field(default_factory=dict)  # of one prompt token that a source lacks
 
     def guess(self, source: str) -> float:
-        """A guess after the first of a source that computes; 0 before it was measured."""
+        """A guess of a source that computes; 0 if it was not measured."""
         return self.guess_ms.get(source, 0.0)
-
-    def guesses(self, source: str, count: int) -> float:
-        """`count` guesses of a round. The first takes longer: it computes what the last round added."""
-        return self.first_ms.get(source, self.guess(source)) + (count - 1) * self.guess(source)
-
-    def learn_guesses(self, source: str, count: int, ms: float) -> None:
-        """Move the time of `count` guesses a quarter of the way to a new measurement; the first one counts whole."""
-        if source not in self.guess_ms:
-            self.set_guess(source, ms / count)
-        step_ms = 0.25 * (ms - self.guesses(source, count)) / count
-        self.first_ms = {**self.first_ms, source: max(self.guesses(source, 1) + step_ms, 0.0)}
-        if count > 1:
-            self.guess_ms = {**self.guess_ms, source: max(self.guess(source) + step_ms, 0.0)}
-
-    def set_guess(self, source: str, ms: float) -> None:
-        """Set the time of a source's guess; copies of these costs keep theirs."""
-        self.guess_ms = {**self.guess_ms, source: ms}
 
     def learn_verify(self, rows: int, ms: float) -> None:
         """Move the time of the measured width nearest to `rows` towards a served pass, by 3 % at most."""
@@ -162,7 +144,7 @@ class MeasuredPolicy:
         for drafter in drafters:
             if not drafter.is_free and most > 0:
                 gamma = self.computed_gamma(drafter, ids, room, best_rate)
-                if gamma and (offer := self.propose_timed(drafter, ids, gamma, pick)).tokens:
+                if gamma and (offer := drafter.propose(ids, gamma, pick)).tokens:
                     return drafter.source, offer
         return best_source, best
 
@@ -175,15 +157,6 @@ class MeasuredPolicy:
             wanted *= goes_on * self.acceptance(source, strength + depth).alpha
             tokens += wanted
             yield tokens
-
-    def propose_timed(self, drafter: Drafter, ids: Sequence[int], gamma: int, pick: Pick) -> Guess:
-        """Propose with a drafter that computes and update its cost: contexts grow, and the machine is shared."""
-        warm = not drafter.missing(ids)
-        began_s = perf_counter()
-        guess = drafter.propose(ids, gamma, pick)
-        if warm and guess.tokens and guess.verified is None:
-            self.costs.learn_guesses(drafter.source, len(guess.tokens), (perf_counter() - began_s) * 1e3)
-        return guess
 
     def computed_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
         """The draft length for a drafter that computes; 0 if it cannot beat `best_rate` tokens per ms.
@@ -200,7 +173,7 @@ class MeasuredPolicy:
         for gamma, tokens in enumerate(self.expected(source, 0, most), 1):
             rounds_left = max(1.0, left / tokens)
             catch_up_ms = missing * self.costs.missing_ms.get(source, 0.0) / rounds_left
-            rate = tokens / (self.costs.guesses(source, gamma) + self.costs.verify(gamma + 1) + catch_up_ms)
+            rate = tokens / (gamma * self.costs.guess(source) + self.costs.verify(gamma + 1) + catch_up_ms)
             if rate > best_rate:
                 best_gamma, best_rate = gamma, rate
         return best_gamma

@@ -76,21 +76,6 @@ def test_a_plain_step_is_a_round_with_an_empty_guess():
     assert target.passes == [1, 1, 1]
 
 
-@given(gamma=st.integers(0, 16), max_tokens=st.integers(1, 40))
-def test_no_draft_makes_a_completion_longer_than_the_limit(gamma: int, max_tokens: int):
-    rounds = rounds_of(gamma=gamma, max_tokens=max_tokens)
-    assert sum(tokens_of(rounds), []) == [2 + i for i in range(max_tokens)]
-    assert rounds[-1].stop == "limit"
-    assert all(not step.stop for step in rounds[:-1])
-
-
-@given(gamma=st.integers(0, 16), stop=st.integers(2, 20))
-def test_a_stop_token_ends_the_completion_wherever_in_a_round_it_falls(gamma: int, stop: int):
-    rounds = rounds_of(gamma=gamma, max_tokens=40, stop_tokens=frozenset({stop}))
-    assert sum(tokens_of(rounds), []) == list(range(2, stop))
-    assert rounds[-1].stop == "eos"
-
-
 def test_a_banned_token_is_never_chosen_drafted_or_not():
     limits = {"max_tokens": 3, "banned_tokens": (3,)}
     assert tokens_of(rounds_of(draft=None, **limits))[:2] == [[2], [0]], "3 would follow 2; the next best is 0"

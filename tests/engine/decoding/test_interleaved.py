@@ -6,22 +6,15 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import Queue
 
-import numpy as np
 import pytest
-import torch
 from support.engine.tiny_engine import FAST, fused_tiny_engine, set_slots, tiny_engine
 from support.soak import in_soak
 
 from speclsp.engine.api import Cancel, Piece, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine, RunningCompletion
-from speclsp.engine.decoding.token_healing import Healing
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import MAX_SLOTS, SLOTS
-from speclsp.engine.scheduling.scheduled_job import DoneEvent, Event, RoundEvent
-from speclsp.engine.scheduling.scheduler import Scheduler
-from speclsp.observability.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = (ROOT / "speclsp" / "engine" / "decoding" / "accept.py").read_text().split("\n\n\n")
@@ -232,26 +225,6 @@ def test_a_request_without_prompt_cache_does_not_affect_others(engine: Completio
     assert first.running.result.prefilled_tokens == prefilled
 
 
-def test_the_scheduler_gives_four_sessions_the_texts_they_get_alone(engine: CompletionEngine):
-    requests = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
-    wanted = [alone(engine, r).text for r in requests]
-    scheduler = Scheduler(lambda progress: engine, Metrics())
-    queues: list[Queue[Event]] = [Queue() for _ in requests]
-    for r, queue in zip(requests, queues, strict=True):
-        scheduler.submit(r, queue.put)
-    scheduler.thread.start()
-    for queue, text in zip(queues, wanted, strict=True):
-        streamed = ""
-        while isinstance(event := queue.get(timeout=60), RoundEvent):
-            assert event.piece.tokens, "a pause is not reported"
-            streamed += event.piece.text
-        assert isinstance(event, DoneEvent)
-        assert streamed == event.results[0].text == text
-    assert scheduler.metrics.total("preempted_rounds_total") > 4, "sessions have interleaved"
-    scheduler.close()
-    scheduler.thread.join(10)
-
-
 # ── memory of the slots ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -274,56 +247,3 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_when_the_cache
 
 
 # ── log-probabilities ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}])
-def test_log_probabilities_are_the_same_bit_for_bit_for_every_drafter(
-    anywhere: CompletionEngine, options: dict[str, object]
-):
-    base = request(5, **{"logprobs": 3, "max_tokens": 10, "ignore_eos": True} | options)
-    plain = alone(anywhere, replace(base, speculate=False))
-    assert len(plain.likely) == len(plain.tokens) > 4
-    for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
-        result = alone(anywhere, replace(base, **drafting))
-        assert result.tokens == plain.tokens
-        assert result.likely == plain.likely
-    without = begun(anywhere, replace(base, logprobs=None))
-    assert finished(without).tokens == plain.tokens
-    assert not without.running.result.likely
-
-
-def test_a_log_probability_is_the_targets_own_at_temperature_1_among_tokens_that_spell_the_typed_text(
-    engine: CompletionEngine,
-):
-    """Before bans and sampling."""
-    sampled = request(5, logprobs=2, temperature=1.3, ignore_eos=True, speculate=False)
-    run = begun(engine, sampled)
-    result = finished(run)
-    ids = run.running.prompt.ids
-    engine.target_decoder.forget()
-    logits = engine.target_decoder.forward([*ids, *result.tokens])[len(ids) - 1 : -1]
-    assert run.running.prompt.heal, "the first token was not free to be any"
-    vocabulary = engine.prompter.vocabulary
-    healing = Healing(run.running.prompt.heal, vocabulary)
-    for at, (row, token, likely) in enumerate(zip(logits, result.tokens, result.likely, strict=True)):
-        allowed = healing.allowed(result.tokens[:at])
-        if allowed is not None:
-            free, row = row, np.full_like(row, -np.inf)
-            row[allowed] = free[allowed]
-        logprobs = torch.from_numpy(row).log_softmax(dim=-1)
-        assert (likely.token, likely.logprob) == (token, pytest.approx(float(logprobs[token]), abs=1e-5))
-        best = [(int(other), float(logprobs[other])) for other in logprobs.topk(2).indices]
-        expected = [(other, pytest.approx(p, abs=1e-5)) for other, p in best if p > -torch.inf]
-        assert [(other, p) for other, _, p in likely.top] == expected
-    assert "".join(likely.text for likely in result.likely) == result.text
-
-
-def test_log_probabilities_end_with_the_text_and_alternatives_come_only_on_request(engine: CompletionEngine):
-    free = alone(engine, request(3, ignore_eos=True, heal=False, speculate=False))
-    stop = free.text[4:7]
-    for options in ({}, {"gamma": 5, "sources": ("ngram",)}):
-        result = alone(engine, request(3, ignore_eos=True, heal=False, logprobs=0, stop=(stop,), **options))
-        assert result.stop_type == "word"
-        assert len(result.likely) <= len(result.tokens) < len(free.tokens)
-        assert not any(likely.top for likely in result.likely)
-        assert "".join(likely.text for likely in result.likely) == result.text == free.text[:4]

@@ -19,11 +19,8 @@ from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.drafters import (
     Drafter,
-    FreeDrafter,
-    Guess,
     ModelDrafter,
     NGramDrafter,
-    Pick,
     Prior,
     ReuseDrafter,
     WindowDrafter,
@@ -291,15 +288,3 @@ def test_the_healed_text_continues_the_typed_word(engine: CompletionEngine):
     spelled = b"".join(engine.prompter.vocabulary.bytes[token] for token in result.tokens).decode(errors="replace")
     assert healed == "(pa"
     assert spelled == healed + result.text
-
-
-class Silent(FreeDrafter):
-    source = "ngram"
-
-    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
-        return Guess([])
-
-
-def test_a_drafter_without_guesses_changes_nothing(engine: CompletionEngine):
-    prompt = engine.prompter.build(hole(3))
-    assert tokens(engine, prompt.ids, [Silent()], 4) == tokens(engine, prompt.ids, [], 0)

@@ -11,14 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from support.engine.tiny_engine import FAST, fused_tiny_engine, tiny_engine
 from support.soak import in_soak
 
 from speclsp.config import Config
-from speclsp.engine.api import Piece, Request
-from speclsp.engine.decoding.accept import Sampler, Sampling, logprobs
+from speclsp.engine.api import Piece, Request, TokenLogprobs
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.http import llamacpp_api
 from speclsp.engine.model.int8.native import LAST, NativeDecoder
@@ -46,6 +43,10 @@ def tokens_of(reported: list[Piece]) -> list[int]:
 
 def logprobs_of(reported: list[Piece]) -> list[float]:
     return [logprob for piece in reported for logprob in piece.logprobs]
+
+
+def likely_of(reported: list[Piece]) -> list[TokenLogprobs]:
+    return [likely for piece in reported for likely in piece.likely]
 
 
 OPTIONS = [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}]
@@ -163,8 +164,10 @@ def test_reporting_logprobs_changes_no_token_and_covers_every_token(
 def test_logprobs_are_the_same_for_every_drafter(engine: CompletionEngine):
     request = replace(REQUEST, round_logprobs=True, ignore_eos=True)
     plain = logprobs_of(pieces(engine, replace(request, speculate=False)))
+    likely = likely_of(pieces(engine, replace(request, speculate=False, logprobs=3)))
     for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
         drafted = logprobs_of(pieces(engine, replace(request, **drafting)))
+        assert likely_of(pieces(engine, replace(request, **drafting, logprobs=3))) == likely
         exact = engine.fused is None  # a fused round's probabilities are a GPU's: their last bit is not promised
         assert drafted == (plain if exact else pytest.approx(plain, abs=1e-4))
 
@@ -210,14 +213,3 @@ def test_a_client_gets_logprobs_on_request_and_else_llama_cpps_format():
         "logprobs": [-0.1235, 0.0],
         "characters": [2, 0],
     }
-
-
-@given(st.lists(st.lists(st.integers(-3, 3), min_size=7, max_size=7), min_size=1, max_size=4))
-def test_greedy_choice_is_the_first_of_the_highest_logits_as_in_torch(rows: list[list[int]]):
-    logits = torch.tensor(rows, dtype=torch.float32)
-    logits[:, 2] = -torch.inf
-    for kind in (logits, logits.numpy()):
-        chosen = Sampler(Sampling()).choose(kind, 0)
-        assert chosen == logits.argmax(dim=-1).tolist()
-        expected = [float(row.log_softmax(dim=-1)[token]) for row, token in zip(logits, chosen, strict=True)]
-        assert logprobs(kind, chosen) == pytest.approx(expected, abs=1e-6)

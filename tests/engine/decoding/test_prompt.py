@@ -21,7 +21,7 @@ from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.drafters import NGramDrafter, ReuseDrafter, find_last
 from speclsp.engine.decoding.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens, continuation, split_healing
-from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary, prefix_upper_bound
+from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary
 from speclsp.engine.loading import checkpoint
 from speclsp.engine.model.kv_archive import common_prefix
 from speclsp.errors import TokenizerMismatch, WeightsError
@@ -51,12 +51,6 @@ def text_of(prompter: Prompter, ids: list[int]) -> str:
 ABOVE = "1\n2\n3\n4\n"
 
 
-def test_the_line_being_typed_goes_after_the_middle_marker(prompter: Prompter):
-    prompt = prompter.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = (", suffix=")\nc\n", heal=False))
-    wanted = f"<|fim_prefix|>{ABOVE}<|fim_suffix|>)\nc\n<|fim_middle|>5\n6\nb = ("
-    assert text_of(prompter, prompt.ids) == wanted
-
-
 FILLED_IN = "<|fim_prefix|>{0}<|fim_suffix|>{1}<|fim_middle|>"
 
 
@@ -82,13 +76,6 @@ def test_the_cut_loses_nothing_and_moves_once_in_four_lines(lines: list[str]):
     assert recent.count("\n") >= min(len(lines), 2)
     assert recent.count("\n") <= 5
     assert above.count("\n") % 4 == 0
-
-
-def test_a_family_trained_on_suffix_first_gets_the_line_before_the_middle_marker(prompter: Prompter):
-    card = replace(CARD, fim=replace(CARD.fim, order="spm"))
-    spm = Prompter(card, prompter.tokenizer, prompter.vocabulary, 512)
-    prompt = spm.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b(", suffix="c", heal=False))
-    assert text_of(spm, prompt.ids) == f"<|fim_suffix|>c<|fim_prefix|>{ABOVE}5\n6\nb(<|fim_middle|>"
 
 
 SPM = {"mellum-4b", "seed-coder-8b"}  # the families whose model cards show the suffix first
@@ -141,14 +128,6 @@ def test_without_room_for_all_other_files_the_first_ones_are_left_out(prompter: 
         assert ("<|file_sep|>b.py" in text) == (left_out < 6)
         counts.add(left_out)
     assert {0, 6} < counts, "all, none, and some of them"
-
-
-def test_typing_on_the_line_only_appends(prompter: Prompter):
-    typed = "result = compute(value, other"
-    before = prompter.build(Request(prefix="a\n" * 20, line_prefix="", suffix="b\n")).ids
-    for end in range(1, len(typed) + 1):
-        ids = prompter.build(Request(prefix="a\n" * 20, line_prefix=typed[:end], suffix="b\n")).ids
-        assert ids[: len(before)] == before
 
 
 @pytest.mark.parametrize(
@@ -218,14 +197,6 @@ def test_markers_in_the_users_own_text_are_plain_text(prompter: Prompter):
 
 def test_a_lone_surrogate_is_accepted(prompter: Prompter):
     assert prompter.build(Request(prefix="\ud800 = 1\n", line_prefix="\udc00", suffix="\ud83d")).ids
-
-
-def test_a_long_document_is_cut_in_steps_so_that_typing_keeps_the_rest_cached(prompter: Prompter):
-    lines = [f"value_{i} = {i}\n" for i in range(300)]
-    first = prompter.build(Request(prefix="".join(lines[:200]), suffix="".join(lines[200:]), max_tokens=32)).ids
-    assert len(first) + 32 <= 512
-    grown = prompter.build(Request(prefix="".join(lines[:200]), line_prefix="x = 1", suffix="".join(lines[200:]))).ids
-    assert text_of(prompter, first).split("<|fim_suffix|>")[0] == text_of(prompter, grown).split("<|fim_suffix|>")[0]
 
 
 @given(length=st.integers(0, 3000), room=st.integers(0, 1200))
@@ -311,14 +282,6 @@ def test_other_threads_run_while_a_text_is_tokenized(prompter: Prompter):
         ticks += 1
         time.sleep(0.001)
     assert ticks > 10
-
-
-def test_the_upper_bound_of_a_prefix_sorts_after_all_its_extensions():
-    assert (
-        prefix_upper_bound(b"ab") == b"ac"
-        and prefix_upper_bound(b"a\xff\xff") == b"b"
-        and prefix_upper_bound(b"\xff") > b"\xff" * 40
-    )
 
 
 def test_a_marker_the_tokenizer_lacks_is_named(prompter: Prompter):
@@ -432,16 +395,6 @@ def new_tokens_per_key(prompter: Prompter, module: str, lines: int, seed: int) -
 
 
 MODULES = ("argparse.py", "csv.py", "textwrap.py", "tarfile.py")
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_a_keystroke_usually_adds_at_most_three_tokens_to_the_prompt(prompter: Prompter, module: str):
-    whole = Prompter(CARD, prompter.tokenizer, prompter.vocabulary, 2048)
-    counts = sorted(new_tokens_per_key(whole, module, lines=5, seed=1))
-    assert len(counts) > 50
-    assert statistics.median(counts) <= 3
-    assert counts[len(counts) * 9 // 10] <= 6, "this tokenizer has 512 entries: a word is many tokens"
-    assert counts[-1] < 64, "no key shifts the window"
 
 
 @pytest.mark.real

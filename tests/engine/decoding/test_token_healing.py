@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from dataclasses import replace
 
@@ -12,8 +11,6 @@ from support.soak import in_soak
 
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine
-from speclsp.engine.decoding.drafters import NGramDrafter
-from speclsp.engine.decoding.token_healing import RespelledTokens
 
 SOURCE = (
     "class Inventory:\n    def __init__(self, values):\n        self.values = list(values)\n        self.total = 0\n\n"
@@ -62,16 +59,6 @@ def test_a_half_typed_word_costs_no_extra_round(engine: CompletionEngine):
     assert rounds[True] <= rounds[False]
 
 
-def test_a_partial_word_and_its_continuation_are_one_guess_if_they_occurred_before(engine: CompletionEngine):
-    prompt = engine.prompter.build(half_typed(LINE.index("values") + 2))
-    prompter = engine.prompter
-    drafter = RespelledTokens(
-        NGramDrafter(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once
-    )
-    tokens = drafter.propose(prompt.ids, 8, pick=None).tokens
-    assert b"".join(prompter.vocabulary.bytes[token] for token in tokens).startswith(prompt.heal + b"lues")
-
-
 @pytest.mark.parametrize("more", ["", "f", "f.total"])
 def test_a_prompt_prefilled_ahead_is_not_computed_again(engine: CompletionEngine, more: str):
     completed(engine, Request(prefix="something else\n", max_tokens=1))
@@ -80,24 +67,3 @@ def test_a_prompt_prefilled_ahead_is_not_computed_again(engine: CompletionEngine
     result = completed(engine, replace(half_typed(20), line_prefix=LINE[:20] + more))
     assert result.prompt_tokens - result.cached_tokens <= 1 + 3 * len(more)
     assert result.cached_tokens >= ahead.prompt_tokens - 1
-
-
-def test_a_cancelled_prefill_ahead_keeps_its_completed_steps(engine: CompletionEngine):
-    stop = threading.Event()
-    stop.set()
-    list(engine.complete(replace(half_typed(20), max_tokens=0), stop))
-    whole = completed(engine, half_typed(20))
-    engine.target_decoder.forget()
-    assert completed(engine, half_typed(20)).tokens == whole.tokens
-
-
-def test_the_text_does_not_depend_on_earlier_keystrokes(engine: CompletionEngine):
-    """Keystrokes, prefill ahead and cancelled work in between: cached tokens never change the text."""
-    dice = random.Random(3)
-    for _ in range(3):
-        for cursor in sorted(dice.sample(range(8, len(LINE)), 6)):
-            completed(engine, half_typed(cursor))
-            completed(engine, replace(half_typed(cursor + 1), max_tokens=0))
-            warm = completed(engine, half_typed(cursor + 1))
-            engine.target_decoder.forget()
-            assert completed(engine, half_typed(cursor + 1)).text == warm.text

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.engine.random_models import IDS, NATIVE, native_decoder, save_random, save_seven_heads
 from support.engine.superblock_models import save_random_q4k_m
 
@@ -127,18 +125,6 @@ def test_a_mapped_decoder_equals_one_in_memory(
             ids = IDS[first : first + count]
             assert np.array_equal(decoder.forward(ids), reference.forward(ids))
         reference.forget()
-
-
-@settings(max_examples=20)
-@given(texts=st.lists(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40), min_size=1, max_size=4))
-def test_any_texts_get_equal_logits(
-    texts: list[list[int]], models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-):
-    root, directory = tmp_path_factory.mktemp("root"), models("untied")
-    make(root, directory)
-    decoder, reference = decoder_of(opened(root, directory), directory), native_decoder(directory, "", VOCAB)
-    for text in texts:
-        assert np.array_equal(decoder.forward(text), reference.forward(text))
 
 
 def test_tables_come_back_as_they_were(model: Path, tmp_path: Path):

@@ -22,7 +22,6 @@ from speclsp.errors import WeightsError
 PATHS = [path for path in NATIVE if path != "AMX"]
 CASES = [pytest.param(path, kind, id=f"{path}-{kind.title}") for path in PATHS for kind in native.BLOCK_BITS[path]]
 native_decoder = partial(random_models.native_decoder, mlp_bits=4)
-WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 48]
 
 
 @pytest.fixture(scope="module")
@@ -124,24 +123,6 @@ def test_blocks_are_nearer_to_the_file_than_int8_by_rows():
     row_scale = np.abs(exact).max(1, keepdims=True) / 127
     by_rows = np.abs(np.rint(exact / row_scale) * row_scale - exact).mean()
     assert np.abs((weights * scale[..., None]).reshape(exact.shape) - exact).mean() < 0.9 * by_rows
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_any_number_of_threads_gives_the_same_bits(path: str, model: Path):
-    decoders = [native_decoder(model, path, 1000, threads) for threads in (1, 2, 3)]
-    assert {decoder.number_format for decoder in decoders} == {"int4"}
-    first, *others = [np.concatenate([d.forward(IDS[:200]), d.forward(IDS[200:230])]) for d in decoders]
-    assert all(np.array_equal(first, other) for other in others)
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("split", WIDTHS)
-def test_passes_of_any_width_give_the_same_bits(path: str, split: int, model: Path):
-    decoder, ids = native_decoder(model, path, 1000), IDS[:150]
-    whole = decoder.forward(ids)
-    decoder.forget()
-    parts = [decoder.forward(ids[start : start + split]) for start in range(0, len(ids), split)]
-    assert np.array_equal(whole, np.concatenate(parts))
 
 
 @pytest.mark.parametrize("path", PATHS[1:])

@@ -17,6 +17,7 @@ from support.engine.random_models import (
     save_random,
     save_seven_heads,
 )
+from support.engine.superblock_models import save_random_q4k_m
 
 from speclsp.config import KNOWN
 from speclsp.engine.api import Cancel
@@ -42,11 +43,35 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("path", NATIVE)
-def test_any_number_of_threads_gives_the_same_bits(path: str, wide: Path):
-    decoders = [native_decoder(wide, path, 1000, threads) for threads in (1, 2, 3)]
-    first, *others = [np.concatenate([d.forward(IDS[:200]), d.forward(IDS[200:230])]) for d in decoders]
-    assert all(np.array_equal(first, other) for other in others)
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("blocks")
+    save_random_q4k_m(directory)
+    return directory
+
+
+WEIGHTS = {"int8": ("wide", 8), "coded": ("wide", 4), "blocks": ("blocks", 4)}
+CASES = [(path, kind) for path in NATIVE for kind in WEIGHTS if kind == "int8" or path in native.CODED_PATHS]
+WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 25, 33, 48]
+
+
+@pytest.mark.parametrize(("path", "kind"), CASES)
+def test_passes_of_any_width_on_any_number_of_threads_give_the_same_bits(
+    path: str, kind: str, request: pytest.FixtureRequest
+):
+    """Every number of rows that the matrix products treat in their own way, at positions of every remainder."""
+    (fixture, mlp_bits), ids = WEIGHTS[kind], IDS[:150]
+    decoder, *others = (
+        native_decoder(request.getfixturevalue(fixture), path, 1000, threads, mlp_bits) for threads in (2, 1, 3)
+    )
+    assert decoder.number_format == ("int8" if kind == "int8" else "int4")
+    whole = decoder.forward(ids)
+    for other in others:
+        assert np.array_equal(other.forward(ids), whole)
+    for width in WIDTHS:
+        decoder.forget()
+        parts = [decoder.forward(ids[start : start + width]) for start in range(0, len(ids), width)]
+        assert np.array_equal(np.concatenate(parts), whole), width
 
 
 @pytest.mark.parametrize("path", NATIVE[1:])
@@ -54,17 +79,6 @@ def test_paths_differ_in_the_last_bits_only(path: str, wide: Path):
     """And in the rounding of the activations, if one is AMX: a row has one scale there."""
     best, other = (native_decoder(wide, name, 1000).forward(IDS[:230]) for name in (NATIVE[0], path))
     assert distance(other, best) < (0.05 if NATIVE[0] == "AMX" else 0.02)
-
-
-@pytest.mark.parametrize("path", NATIVE)
-@pytest.mark.parametrize("split", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 48])
-def test_passes_of_any_width_give_the_same_bits(path: str, split: int, wide: Path):
-    """Every number of rows that the matrix products treat in their own way, at positions of every remainder."""
-    decoder, ids = native_decoder(wide, path, 1000), IDS[:150]
-    whole = decoder.forward(ids)
-    decoder.forget()
-    parts = [decoder.forward(ids[start : start + split]) for start in range(0, len(ids), split)]
-    assert np.array_equal(whole, np.concatenate(parts))
 
 
 LAYER = "model.layers.1."

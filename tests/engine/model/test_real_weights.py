@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from promises import Measured
-from support.soak import in_soak
 
 from benchmarks.speed import holes
 from speclsp.cli.measure import complete_once
@@ -54,40 +53,6 @@ def test_greedy_speculative_is_plain_token_for_token_on_real_holes(
     promise.measured(f"{len(requests)} places in real code, the 0.5B: 0 tokens differ", holds=True)
 
 
-def test_a_completion_does_not_depend_on_earlier_requests(engine: CompletionEngine):
-    first, second = real_holes()[0], real_holes()[1]
-    engine.target_decoder.rewind(0)
-    cold = complete_once(engine, first)
-    complete_once(engine, second)
-    assert complete_once(engine, replace(first, gamma=3)).tokens == cold.tokens
-    assert complete_once(engine, first).cached_tokens > 0
-
-
-def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: CompletionEngine):
-    for seed, request in enumerate(real_holes()):
-        sampled = replace(request, temperature=0.8, top_p=0.95, seed=seed, max_tokens=12)
-        assert complete_once(engine, sampled).tokens == complete_once(engine, replace(sampled, speculate=False)).tokens
-
-
-@pytest.mark.parametrize(
-    "figures", [{"logprobs": 5}, {"branches": 4}, *in_soak({"logprobs": 0}, {"round_logprobs": True})]
-)
-def test_no_figure_changes_the_answer(engine: CompletionEngine, figures: dict[str, int]):
-    for request in real_holes()[:1]:
-        plain = complete_once(engine, replace(request, max_tokens=12))
-        reporting = complete_once(engine, replace(request, max_tokens=12, **figures))
-        assert (reporting.tokens, reporting.text) == (plain.tokens, plain.text)
-        if "logprobs" in figures:
-            assert "".join(likely.text for likely in reporting.likely) == plain.text
-
-
-@pytest.mark.parametrize("sampling", ["coupled", "rejection"])
-def test_a_tiny_temperature_is_greedy(engine: CompletionEngine, sampling: str):
-    request = replace(real_holes()[0], max_tokens=12)
-    tiny = replace(request, temperature=1e-40, top_p=1e-310, sampling=sampling)
-    assert complete_once(engine, tiny).tokens == complete_once(engine, request).tokens
-
-
 def test_a_text_of_rare_characters_is_never_cut_within_one(engine: CompletionEngine, soak: bool):
     line = 'letters = "𝒜𝒷𝒸𝒹𝑒𝒻𝑔'  # four bytes and up to four tokens each
     for max_tokens in range(1, 9, 1 if soak else 2):
@@ -100,11 +65,3 @@ def test_the_model_completes_an_addition(engine: CompletionEngine):
         engine, Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
     )
     assert result.text.startswith("a + b")
-
-
-def test_the_results_counts_are_consistent(engine: CompletionEngine):
-    result = complete_once(engine, real_holes()[1])
-    assert result.drafted == sum(counts["drafted"] for counts in result.by_source.values())
-    assert result.accepted == sum(counts["accepted"] for counts in result.by_source.values())
-    assert len(result.tokens) <= result.accepted + result.rounds
-    assert 0 < result.ttft_ms <= result.prompt_ms + result.decode_ms + 50

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +19,6 @@ from speclsp.weights import cards
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CONFIG = tiny(512)
-
-
-def models_alive(subject: ManagedModel) -> Callable[[], int]:
-    """A function that counts how many of the present decoders are still in memory."""
-    engine = subject.residency.completer
-    references = [
-        weakref.ref(decoder) for decoder in (engine.target_decoder, engine.draft_decoder) if decoder is not None
-    ]
-    return lambda: sum(decoder() is not None for decoder in references)
-
-
-@pytest.mark.promise(20)
-def test_unloading_frees_both_models_and_reloading_gives_the_same_text():
-    subject = ManagedModel(CONFIG, idle_s=60.0)
-    before = subject.says()
-    assert before.text
-    alive = models_alive(subject)
-    assert alive() == 2
-    subject.after(60.0)
-    assert (subject.residency.state, alive()) == ("asleep", 0)
-    after = subject.says()
-    assert (after.text, after.tokens, after.cached_tokens) == (before.text, before.tokens, 0)
 
 
 # ── memory returned to the system ────────────────────────────────────────────────────────────────────────────────

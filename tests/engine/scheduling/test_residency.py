@@ -196,15 +196,6 @@ def test_a_request_or_a_running_completion_postpones_unloading(world: World, res
     assert residency.state == "asleep"
 
 
-def test_an_idle_time_of_zero_never_unloads(world: World):
-    residency = world.new_residency(idle_s=0.0, min_free_memory_mib=0)
-    residency.maintain()
-    assert residency.next_due_s() is None
-    world.run(residency, 10**7)
-    residency.maintain()
-    assert residency.state == "ok"
-
-
 def test_a_request_reloads_the_model_and_waits_for_it(world: World, residency: Residency):
     world.run(residency, IDLE_S)
     changes = []
@@ -328,16 +319,6 @@ def test_a_request_loads_again_only_where_there_is_room(world: World, residency:
     assert residency.state == "ok", "its own weights do not unload it"
 
 
-def test_after_an_idle_time_a_reload_waits_for_room_too(world: World, residency: Residency):
-    world.run(residency, IDLE_S)
-    world.others_mib = world.total_mib
-    world.ask(residency)
-    assert (residency.state, world.loads) == ("asleep", 1) and "other programs need memory" in residency.message
-    world.others_mib = 0
-    world.ask(residency)
-    assert residency.state == "ok"
-
-
 def test_another_programs_need_waits_for_the_completions_under_way(world: World, residency: Residency):
     world.others_mib = world.total_mib
     for _ in range(SHORT_CHECKS + 1):
@@ -348,39 +329,7 @@ def test_another_programs_need_waits_for_the_completions_under_way(world: World,
     assert residency.state == "asleep"
 
 
-def test_on_a_cpu_nothing_is_released_for_other_programs(world: World):
-    world.device = "cpu"
-    residency = world.new_residency()
-    residency.maintain()
-    world.others_mib = world.total_mib
-    world.run(residency, IDLE_S - 1)
-    assert residency.state == "ok"
-    world.run(residency, 1)
-    assert residency.state == "asleep"
-    world.ask(residency)
-    assert residency.state == "ok", "and a reload does not wait for room"
-
-
-def test_a_gpu_smaller_than_the_reserve_still_runs_the_model(world: World):
-    world.total_mib = MODEL_MIB + CACHE_MIB + 200  # 200 left, 500 wanted
-    residency = world.new_residency()
-    residency.maintain()
-    world.run(residency, 100)
-    assert residency.state == "ok"
-    world.others_mib = 150
-    world.run(residency, NOTICED_S)
-    assert residency.state == "asleep"
-
-
 # ── failures of the device ───────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_buffers_of_reading_are_released_once_the_model_is_loaded(world: World):
-    residency = world.new_residency()
-    trims: list[str] = []
-    world.trim = lambda: trims.append(residency.state)
-    residency.maintain()
-    assert residency.state == "ok" and trims, "malloc would keep them"
 
 
 def test_a_device_failure_while_unloading_is_an_error_and_is_retried(world: World):

@@ -23,24 +23,6 @@ def load_with(load: Callable[[Callable[[float, str], None]], ScriptedCompleter])
     return scheduler
 
 
-def test_loading_reports_its_progress(talker: ScriptedCompleter):
-    gate = threading.Event()
-
-    def load(progress: Callable[[float, str], None]) -> ScriptedCompleter:
-        progress(0.4, "loading weights")
-        gate.wait(5)
-        progress(7.0, "done")
-        return talker
-
-    scheduler = load_with(load)
-    wait_until(lambda: (scheduler.residency.progress, scheduler.residency.message) == (0.4, "loading weights"))
-    assert scheduler.residency.completer is None
-    gate.set()
-    wait_until(lambda: scheduler.residency.completer is talker)
-    assert scheduler.residency.progress == 1.0, "never past the end"
-    scheduler.close()
-
-
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -154,12 +136,6 @@ def test_alternatives_share_one_deadline(scheduler: Scheduler, talker: ScriptedC
     wait_for_end(submit(scheduler, "x", n=2, deadline_ms=5000))
     assert talker.deadlines[1] == 5000
     assert 0 < talker.deadlines[2] <= 5000
-
-
-def test_every_round_event_has_the_index_of_its_completion(scheduler: Scheduler):
-    events = submit(scheduler, "x", n=2)
-    assert [events.get(timeout=60).index for _ in range(2)] == [0, 1]
-    assert len(events.get(timeout=60).results) == 2
 
 
 def reading(scheduler: Scheduler, line: str, **fields: object) -> Queue[Event]:

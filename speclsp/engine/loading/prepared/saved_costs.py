@@ -61,7 +61,7 @@ def read(file: Path, threads: int) -> SavedCosts | None:
 
 def costs_from(content: dict[str, Any]) -> Costs:
     """Costs from the file. Raises ValueError, TypeError, KeyError."""
-    numbers = {name: content[name] for name in ("guess_ms", "first_ms", "missing_ms")}
+    numbers = {name: content[name] for name in ("guess_ms", "missing_ms")}
     verify_ms = {int(rows): float(ms) for rows, ms in content["verify_ms"].items()}
     times = [
         float(content["prefill_ms"]),

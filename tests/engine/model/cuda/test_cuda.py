@@ -197,17 +197,6 @@ def test_a_cancelled_prefill_stops_between_groups_and_keeps_the_completed_steps(
     assert torch.equal(target.forward([1]), wanted.forward([1]))
 
 
-def test_a_text_in_another_slot_stays_cached(pair: FusedRound):
-    target, other = pair.target, [9, *IDS[:200]]
-    target.forget()
-    target.catch_up(IDS)
-    wanted = target.forward([3, 4])
-    assert target.catch_up(other) == 0
-    target.forward([5, 6])
-    assert target.catch_up([*IDS, 3]) == len(IDS) + 1
-    assert torch.equal(target.forward([4]), wanted[1:])
-
-
 def test_a_shared_prefix_is_copied_to_the_slot_that_continues_differently(pair: FusedRound):
     target, branch = pair.target, [*IDS[:250], *reversed(IDS[:30])]
     target.forget()
@@ -447,17 +436,6 @@ def test_memory_that_runs_out_in_a_pass_leaves_the_cache_as_it_was(monkeypatch: 
                 target.choose(IDS[60:62], 1, None, (7,))
     assert target.ids == IDS[:60]
     assert target.choose(IDS[60:62], 1, None, ()) == wanted, "and the ban of the failed pass is lifted"
-
-
-def test_a_new_pair_never_replays_the_graphs_of_a_pair_that_was_freed():
-    target = read("target")
-    keys = set()
-    for _ in range(4):  # memory pressure drops the draft and restores it: a new object may get the old one's id
-        draft = read("draft", rows=1)
-        fused = FusedRound(target, draft)
-        keys |= {fused.graph_key(4, None), draft.owner}
-        del fused, draft
-    assert len(keys) == 8
 
 
 def test_a_capture_that_fails_is_not_tried_again():

@@ -21,7 +21,6 @@ from speclsp.engine.model.superblocks import CODED_SOURCES, WeightMatrix
 
 PATHS = [path for path in NATIVE if path in native.CODED_PATHS]
 BITS = sorted(CODED_SOURCES)
-WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 24, 25, 33, 48]
 UNIT = 1 / 64  # a power of two: UNIT * w is exact in bfloat16
 INPUTS = 352  # one block of 256 inputs and a part of three groups
 SOME_IDS = [number % INPUTS for number in IDS]
@@ -113,23 +112,6 @@ def test_a_weight_that_is_not_finite_is_never_hidden(path: str, value: float, se
     for bits in BITS:
         decoder = head_alone(seven_heads, path, head, bits, torch.eye(INPUTS))
         assert not np.isfinite(decoder.forward([5])[0, 7])
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("split", WIDTHS)
-def test_passes_of_any_width_give_the_same_bits(path: str, split: int, seven_heads: Path):
-    decoder, ids = native_decoder(seven_heads, path, 1000), IDS[:150]
-    assert decoder.number_format == "int4"
-    whole = decoder.forward(ids)
-    decoder.forget()
-    parts = [decoder.forward(ids[start : start + split]) for start in range(0, len(ids), split)]
-    assert np.array_equal(whole, np.concatenate(parts))
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_any_number_of_threads_gives_the_same_bits(path: str, seven_heads: Path):
-    first, *others = [native_decoder(seven_heads, path, 1000, threads).forward(IDS[:200]) for threads in (1, 2, 3)]
-    assert all(np.array_equal(first, other) for other in others)
 
 
 @pytest.mark.parametrize("path", PATHS)
