@@ -212,7 +212,7 @@ def test_the_pure_wheel_and_the_sdist_install_and_complete(
     room.run(python, "-m", "pip", "install", "-qq", "--no-deps", artifact(pattern), timeout_s=INSTALL_S)
     borrow_dependencies(room, python)
     assert compiled(room, python) == libraries
-    complete = ("complete", "-", "--language", "python", "--model", "tiny", "--own-engine")
+    complete = ("complete", "-", "--language", "python", "--model", "tiny")
     room.run(python, "-m", "speclsp", *complete, stdin=CODE)
 
 

@@ -17,11 +17,9 @@
         ├── ConnectionLost       nothing answers, or the connection broke
         │   └── Unreachable      no connection to a remote server could be made
         ├── EngineHung           the engine listens and does not answer
-        ├── EngineReplaced       another engine has the lock
         ├── HttpRefused          a server answered with an error
         ├── InvalidResponse      a server does not speak the expected protocol
         ├── ResponseTimeout      a server is connected and late
-        ├── SocketInUse          another engine listens at the path
         └── Unavailable          the backend cannot serve
 
 A class that is not in this file is defined where it is raised. `tests/unit/ground/test_messages.py` compares the tree.

@@ -139,22 +139,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def stop_engines(root: Path) -> list[str]:
-    """Stop the engine under `root` if it has no client; else kill all engines started there. Returns their commands."""
+    """Stop the engines under `root` without a client; else kill all engines started there. Returns their commands."""
     if IS_FOREIGN:
         return end_processes(lambda: processes_under(root))
-    if not (root / "run" / "speclsp" / "engine.lock").exists():
+    if not list(root.glob("run/speclsp/engine-*.lock")):
         return []
-    from speclsp.daemon import control, endpoint
+    from speclsp.daemon import control, engine_files
 
     until_s = time.monotonic() + ENGINE_EXIT_S
-    while endpoint.is_locked():
-        if time.monotonic() > until_s:
-            left = endpoint.read()  # a fork of warm_server.py has the environment of its parent in /proc
-            return [kill(pid) for pid in {*processes_under(root), *([left.pid] if left else [])}]
-        with suppress(OSError, EngineError):
-            running = endpoint.find()
-            if running is not None:
-                control.ask(running, "POST", "/leave")  # otherwise it waits for a first client or its idle delay
+    while running := [files for files in engine_files.present() if files.is_locked()]:
+        engines = [engine for files in running if (engine := files.read()) is not None]
+        if time.monotonic() > until_s:  # a fork of warm_server.py has the environment of its parent in /proc
+            return [kill(pid) for pid in {*processes_under(root), *(engine.pid for engine in engines)}]
+        for engine in engines:
+            with suppress(OSError, EngineError):
+                control.ask(engine, "POST", "/leave")  # otherwise it waits for a first client or its idle delay
         time.sleep(0.05)
     return []
 

@@ -37,7 +37,6 @@ from benchmarks.results_file import CHECKOUT
 from speclsp.errors import InputError
 
 PAIR = "qwen2.5-coder-0.5b-instruct"
-OWN_ENGINE = ("--set", "engine.shared=false")  # so that the figures contain no other client's work
 PACE_MS = 180.0  # not 200: Neovim's own client waits that long after a key, and chance would decide
 SAME_MS = 100.0  # two notes of one question's coming lie closer together than two questions
 OWN = "vim.opt.runtimepath:prepend(plugin)\nvim.o.autoindent = false\nrequire('speclsp').setup({ cmd = cmd })"
@@ -98,9 +97,7 @@ def neovim(name: str, setup: str, model: str, times: int) -> tuple[list[Key], li
     keys: list[Key] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         home = Path(folder) / "n"
-        with NvimSession(
-            install.install(name), home, setup, "--model", model, *OWN_ENGINE, "--trace", lawful=False
-        ) as seat:
+        with NvimSession(install.install(name), home, setup, "--model", model, "--trace", lawful=False) as seat:
             for time_number in range(times):
                 seat.open("account.py", BEFORE)
                 seat.ready()
@@ -150,7 +147,7 @@ def vscode(model: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
         editor.running(programs, CHECKOUT / "build/speclsp.vsix", browser, XDG_CACHE_HOME=cache) as studio,
     ):
         server = studio.server
-        server.settings({**server.ours, "speclsp.model": model, "speclsp.engine.shared": False}, PLAIN_KEYS)
+        server.settings({**server.ours, "speclsp.model": model}, PLAIN_KEYS)
         tap = f'"{sys.executable}" "{TAP}" "{server.logs}/$$.jsonl" "{SPECLSP}"'
         server.tapped.write_text(f'#!/bin/sh\nif [ "$1" = lsp ]; then exec {tap} "$@" --trace; fi\nexec {tap} "$@"\n')
         for time_number in range(times):

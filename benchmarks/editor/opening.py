@@ -13,17 +13,12 @@ benchmarks/results/first-suggestion-open-MODEL.json, or first-suggestion-open-co
 
 from __future__ import annotations
 
-import os
-import signal
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-
-import psutil
 
 from benchmarks import results_file
 from benchmarks.editor.cursor_file import CursorFile
@@ -35,7 +30,7 @@ from speclsp.config import Config
 from speclsp.errors import EngineError
 
 SHOWS_ALL = 0.001  # completion.min_confidence
-LOAD_S, END_S = 120.0, 10.0
+LOAD_S = 120.0
 PEER_FLAGS = ("--ctx-size", "16384")  # for llama.vscode's prompts
 
 
@@ -47,7 +42,7 @@ def our_times_s(model: str, file: CursorFile) -> dict[str, float]:
     )
     with tempfile.TemporaryDirectory(prefix="speclsp-") as place:
         began_s = perf_counter()
-        server = Server(config, Path(place), shares_engine=True)
+        server = Server(config, Path(place))
         try:
             server.initialize(CHECKOUT.as_uri())
             initialized_s = perf_counter()
@@ -58,7 +53,6 @@ def our_times_s(model: str, file: CursorFile) -> dict[str, float]:
             ready_s = server.state_times_s["ready"]
         finally:
             server.end()
-            end_engine(int(server.status.get("engine_pid") or 0))
     if not answered_s:
         return {}
     times_s = {"initialized_s": initialized_s, "ready_s": ready_s, "suggestion_s": answered_s}
@@ -74,15 +68,6 @@ def suggestion_time_s(server: Server, file: CursorFile) -> float:
         raise EngineError(f"no answer for {file.path} within {ANSWER_S} s")
     time_s, answer = server.answers[number]
     return time_s if answer["result"]["items"] else 0.0
-
-
-def end_engine(pid: int) -> None:
-    """End the shared engine, which outlives its server."""
-    if pid:
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            engine = psutil.Process(pid)
-            os.kill(pid, signal.SIGTERM)
-            engine.wait(END_S)
 
 
 def peer_times_s(model: str, file: CursorFile) -> dict[str, float]:

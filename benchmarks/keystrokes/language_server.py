@@ -17,6 +17,8 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
+import psutil
+
 from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.errors import EngineError
@@ -31,15 +33,12 @@ ENDED = "the language server ended in the middle of the benchmark"
 class Server:
     """`speclsp lsp` as a process, with a thread that records the time of each answer."""
 
-    def __init__(
-        self, config: Config, place: Path, module: Sequence[str] = MODULE, shares_engine: bool = False
-    ) -> None:
-        """`place`: an empty directory for its log and socket. The engine is its own, and ends with it.
+    def __init__(self, config: Config, place: Path, module: Sequence[str] = MODULE) -> None:
+        """`place`: an empty directory for its log and socket. No other server uses its engine, which ends with it.
 
-        `module`: the Python module that serves, and its first arguments. `shares_engine`: the engine is a daemon, as by
-        default. It outlives the server.
+        `module`: the Python module that serves, and its first arguments.
         """
-        config = replace(config, engine=replace(config.engine, shared=shares_engine))
+        config = replace(config, engine=replace(config.engine, shutdown_delay_seconds=0))
         self.runtime, self.state = place / "r", place / "s"
         places = {"XDG_RUNTIME_DIR": self.runtime, "XDG_STATE_HOME": self.state, "XDG_CONFIG_HOME": place / "c"}
         for path in places.values():
@@ -154,6 +153,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        with suppress(psutil.NoSuchProcess):
+            if engine_pid := self.status.get("engine_pid"):
+                psutil.Process(engine_pid).wait(ANSWER_S)
 
     def traces(self) -> list[dict[str, Any]]:
         """The server's trace of each request, oldest first. Call it after the server has ended."""

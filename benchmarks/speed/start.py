@@ -22,6 +22,8 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,9 +43,10 @@ from benchmarks.speed.holes import holes
 from benchmarks.speed.typed_hour import type_for_an_hour
 from speclsp import config
 from speclsp.config import Config
+from speclsp.daemon import launch
+from speclsp.daemon.engine_files import EngineFiles
 from speclsp.engine.api import Request
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.own_engine import EngineProcess
 from speclsp.weights import cards, store
 
 NEW_TOKENS, SEED = 8, 58
@@ -83,26 +86,25 @@ class Ready:
 
 @contextmanager
 def our_engine(settings: Config) -> Iterator[Ready]:
-    """Our engine, as an editor starts it if `engine.shared` is false. Raises EngineError: it cannot load the model."""
-    began_s = perf_counter()
-    process = EngineProcess(settings, lambda line: None)
-    try:
-        with ExitStack() as stack:
-            transport = httpx.HTTPTransport(uds=str(process.socket))
-            http = stack.enter_context(httpx.Client(transport=transport, base_url="http://engine", timeout=ANSWER_S))
-            wait_until(lambda: accepts(http) or has_ended(process.pid), LOAD_S)
-            if has_ended(process.pid):
-                raise EngineError(f"the engine ended: {process.last_output}")
-            lease = stack.enter_context(http.stream("GET", "/lease", params={"client": "benchmark"}))
-            state = next(state for state in events(lease) if is_ready(state))
-            yield Ready(process.pid, http, str(state.get("target", "")), began_s, perf_counter() - began_s)
-    finally:
-        process.end()
-
-
-def has_ended(pid: int) -> bool:
-    """True for a child process that has ended. Nobody waits for it here, so it stays in the process table."""
-    return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    """Our engine, in a runtime directory of its own. Raises EngineError: it cannot load the model."""
+    with ExitStack() as stack:
+        runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="speclsp-"))
+        log = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+        command = [sys.executable, "-m", "speclsp", "engine", *launch.engine_flags(settings)]
+        began_s = perf_counter()
+        process = subprocess.Popen(command, stderr=log, env={**os.environ, "XDG_RUNTIME_DIR": runtime})
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        socket = Path(runtime) / "speclsp" / f"engine-{EngineFiles.of(settings).key}.sock"
+        transport = httpx.HTTPTransport(uds=str(socket))
+        http = stack.enter_context(httpx.Client(transport=transport, base_url="http://engine", timeout=ANSWER_S))
+        wait_until(lambda: accepts(http) or process.poll() is not None, LOAD_S)
+        if process.poll() is not None:
+            log.seek(0)
+            raise EngineError(f"the engine ended: {log.read().strip()}")
+        lease = stack.enter_context(http.stream("GET", "/lease", params={"client": "benchmark"}))
+        state = next(state for state in events(lease) if is_ready(state))
+        yield Ready(process.pid, http, str(state.get("target", "")), began_s, perf_counter() - began_s)
 
 
 def accepts(http: httpx.Client) -> bool:
@@ -275,7 +277,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0. Raises EngineError."""
-    settings = config.load({"model": options.model, "engine.shared": False, "engine.offline": True})
+    settings = config.load({"model": options.model, "engine.offline": True})
     if options.typed:
         memory = measure_memory(settings, options.typed)
         print(", ".join(f"{name} {value}" for name, value in memory.items()))

@@ -49,34 +49,26 @@ def run_lsp(options: argparse.Namespace) -> int:
 
 
 def run_engine(options: argparse.Namespace) -> int:
-    """Serve as this user's engine, or on a socket of its own; or report on the running engine, or end it."""
+    """Serve as this user's engine for these settings; or report on the running engines, or end them."""
     if options.json and options.action != "status":
         raise ConfigError("--json", "given", "`speclsp engine status --json`")
     if options.action == "stop":
-        return stop_engine()
+        return stop_engines()
     if options.action == "status":
-        return show_engine(options.json)
+        return show_engines(options.json)
     settings = config.load(flags(options))
-    if options.watch_parent < 0 or (options.watch_parent and not options.socket):
-        raise ConfigError("--watch-parent", options.watch_parent, "a process id, and --socket on the same command line")
     if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError("--port", options.port, "a port number from 1 to 65535, or 0 for any free port")
     if options.host and options.port is None:
         raise ConfigError("--host", options.host, "--port on the same command line")
-    if options.socket:
-        if options.port is not None:
-            raise ConfigError("--port", options.port, "no --socket, because only the shared engine opens a port")
-        from speclsp.engine.process import server_process
-
-        return server_process.main(settings, Path(options.socket), options.watch_parent or None)
     from speclsp.engine.process import daemonize, shared_engine
 
     if options.detached or options.action == "start":
         lock = None
         if options.lock_fd is not None:
-            from speclsp.daemon import endpoint
+            from speclsp.daemon.engine_files import EngineFiles
 
-            lock = endpoint.inherited(options.lock_fd)
+            lock = EngineFiles.of(settings).inherited(options.lock_fd)
         if options.detached:
             return daemonize.run_detached(
                 settings, lock, options.tell_fd, options.host, options.port, options.keep_running
@@ -85,25 +77,28 @@ def run_engine(options: argparse.Namespace) -> int:
     return shared_engine.run_foreground(settings, options.host, options.port)
 
 
-def stop_engine() -> int:
-    """End the running engine; exit code 1 when no engine runs."""
+def stop_engines() -> int:
+    """End all running engines; exit code 1 when no engine runs."""
     from speclsp.daemon import control
 
-    report = control.stop()
-    print(report or "no engine runs")
-    return SUCCESS if report else FAILURE
+    running = control.running()
+    for files in running:
+        print(control.stop(files))
+    if not running:
+        print("no engine runs")
+    return SUCCESS if running else FAILURE
 
 
-def show_engine(as_json: bool) -> int:
-    """Print the running engine's state; exit code 1 when no engine runs or none answers."""
+def show_engines(as_json: bool) -> int:
+    """Print the state of each running engine; exit code 1 when no engine runs or one does not answer."""
     from speclsp.daemon import control
 
-    status = control.status()
+    statuses = control.statuses()
     if as_json:
-        print(json.dumps(status or {"status": "none"}))
+        print(json.dumps({"engines": statuses}))
     else:
-        print(control.in_words(status) if status else "no engine runs")
-    return SUCCESS if status and status["status"] != "silent" else FAILURE
+        print("\n\n".join(map(control.in_words, statuses)) or "no engine runs")
+    return SUCCESS if statuses and all(status["status"] != "silent" for status in statuses) else FAILURE
 
 
 # ── one completion ──
@@ -124,7 +119,7 @@ def run_complete(options: argparse.Namespace) -> int:
     else:
         with ExitStack() as stack:
             with terminal.progress() as bar:
-                completer = open_completer(settings, options.own_engine, stack, bar, partial(complain, code=SUCCESS))
+                completer = open_completer(settings, stack, bar, partial(complain, code=SUCCESS))
             answer = complete.show(completer, point) if live else complete.answer(completer, point)
             about = complete.about(completer)
     if options.json:

@@ -24,7 +24,7 @@ MAX_BYTES = 2**20  # of a config.toml
 # the server starts, because an editor may mix a repository's settings into what it sends later. A path as `model` too.
 THE_USERS_OWN = (
     *("remote.", "models_dir"),
-    *("engine.adapter", "engine.socket", "engine.offline"),
+    *("engine.adapter", "engine.offline"),
 )
 
 

@@ -24,23 +24,9 @@ PROSE = (  # language ids of prose and commit messages, as VS Code, Neovim, Heli
 class EngineConfig:
     """Settings of the engine's process: its resources and its decoding."""
 
-    socket: str = setting(
-        "",
-        "Unix socket of an engine to connect to. Empty starts or finds the user's own engine.",
-        advanced=True,
-        is_path=True,
-        pattern=rf"(?s).{{0,{SOCKET_PATH_BYTES}}}",
-        wanted=f"a socket path of at most {SOCKET_PATH_BYTES} bytes",
-    )
-    shared: bool = setting(
-        True,
-        "Share one engine between all editors of this user. `false` starts a separate engine, which ends with its "
-        "editor.",
-        advanced=True,
-    )
     shutdown_delay_seconds: float = setting(
         60.0,
-        "Seconds that the shared engine waits after the last editor has disconnected, before it exits.",
+        "Seconds that an engine waits after its last editor has disconnected, before it exits.",
         advanced=True,
         low=0,
         high=86_400,

@@ -1,4 +1,4 @@
-"""Control of this user's engine over HTTP: its status, and its end. For `speclsp engine status` and `... stop`."""
+"""Control of this user's engines over HTTP: their status, and their end. For `speclsp engine status` and `... stop`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from speclsp.daemon import endpoint, launch, platform
-from speclsp.daemon.endpoint import EngineEndpoint
-from speclsp.errors import EngineError
+from speclsp.daemon import engine_files, platform
+from speclsp.daemon.engine_files import NOT_AN_ENGINE, EngineEndpoint, EngineFiles
+from speclsp.errors import EngineError, SpeclspError
 from speclsp.process_resources.programs import is_gone
 
 if TYPE_CHECKING:
@@ -22,22 +22,25 @@ if TYPE_CHECKING:
 
 ANSWER_S = 5.0  # an engine that does not answer within this time gets a signal
 ENDS_S = 5.0  # from the request to the end of its process
+FIRST_USE_S = 4.0  # an engine that has just started waits for its first client
+OTHER_ANSWER_S = 0.5  # of an engine that another one's start asks whether it is used
+BY_HAND = {"--port", "--keep-running"}  # flags of an engine that serves other clients than those with a lease
 POLL_S = 0.02
 
 
-def alive() -> EngineEndpoint | None:
-    """The engine that listens; None when none does. Raises EngineError: the socket or file is not this user's."""
-    engine = endpoint.find()
+def alive(files: EngineFiles) -> EngineEndpoint | None:
+    """The engine, if it listens. Raises EngineError: the socket or file is not this user's."""
+    engine = files.find()
     if engine is not None:
         with suppress(OSError):
-            endpoint.connect(engine).close()
+            engine_files.connect(engine).close()
             return engine
     return None
 
 
-def is_there() -> bool:
-    """True while an engine runs or starts; also when its lock file was removed."""
-    return endpoint.is_locked() or alive() is not None
+def running() -> list[EngineFiles]:
+    """The engines that run or start; also one whose lock file was removed."""
+    return [files for files in engine_files.present() if files.is_locked() or alive(files) is not None]
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def request(
     belongs to another user.
     """
     connection = http.client.HTTPConnection("localhost", timeout=timeout_s)
-    connection.sock = endpoint.connect(engine, timeout_s)
+    connection.sock = engine_files.connect(engine, timeout_s)
     headers = {"content-type": "application/json"}
     if engine.token:
         headers["authorization"] = f"Bearer {engine.token}"
@@ -61,15 +64,19 @@ def request(
         connection.close()
 
 
-def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def ask(
+    engine: EngineEndpoint,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    timeout_s: float | None = None,
+) -> dict[str, Any]:
     """The JSON object of the engine's answer. Raises OSError: no answer; EngineError: it is not a speclsp engine."""
     try:
-        with request(engine, method, path, body, timeout_s=ANSWER_S) as response:
+        with request(engine, method, path, body, timeout_s=timeout_s or ANSWER_S) as response:
             answer = json.loads(response.read(2**20))
     except (http.client.HTTPException, ValueError) as error:
-        raise EngineError(
-            "the process on the engine's socket is not a speclsp engine: run `speclsp engine stop`."
-        ) from error
+        raise EngineError(NOT_AN_ENGINE) from error
     return answer if isinstance(answer, dict) else {}
 
 
@@ -81,16 +88,19 @@ def health(engine: EngineEndpoint) -> dict[str, Any]:
         return {}
 
 
-def status() -> dict[str, Any] | None:
-    """The status of the running engine; None when there is none. Raises EngineError, SpeclspError."""
-    if not is_there():
-        return None
-    engine = endpoint.find()
+def statuses() -> list[dict[str, Any]]:
+    """The status of each running engine. Raises SpeclspError."""
+    return [status(files) for files in running()]
+
+
+def status(files: EngineFiles) -> dict[str, Any]:
+    """The status of one running engine."""
+    engine = files.find()
     if engine is None:
-        return {"status": "starting", "log": launch.log_file()}
-    known = {"pid": engine.pid, "pair": engine.model, "version": engine.version, "status": "silent"}
+        return {"status": "starting", "log": engine_files.log_file()}
+    known = {"pid": engine.pid, "model": engine.model, "version": engine.version, "status": "silent"}
     address = {"socket": engine.socket, "port": engine.port, "settings": dict(engine.settings)}
-    return known | health(engine) | address | {"log": launch.log_file()}
+    return known | health(engine) | address | {"log": engine_files.log_file()}
 
 
 def in_words(status: Mapping[str, Any]) -> str:
@@ -101,7 +111,7 @@ def in_words(status: Mapping[str, Any]) -> str:
         return f"an engine is starting or shutting down{its_log}"
     if state == "silent":
         return (
-            f"process {status['pid']} (model {status['pair']}) holds the engine's lock and does not answer; "
+            f"process {status['pid']} (model {status['model']}) holds the engine's lock and does not answer; "
             f"`speclsp engine stop` ends it{its_log}"
         )
     error = status.get("error")
@@ -111,7 +121,7 @@ def in_words(status: Mapping[str, Any]) -> str:
     lines += [f"state     {state}{progress}{': ' + message if message else ''}"]
     drafted = f", draft model {status['draft']}" if status.get("draft") else ""
     models = f" ({status['target']}{drafted}, on {status['device']})" if status.get("target") else ""
-    lines += [f"model     {status['pair'] or 'auto'}{models}"]
+    lines += [f"model     {status['model'] or 'auto'}{models}"]
     gpu = f", {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
     mapped_mib = status.get("mapped_mib", 0)
     mapped = f", and {mapped_mib} MiB of mapped files, which the system may reclaim" if mapped_mib else ""
@@ -135,34 +145,49 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min" if minutes else f"{int(seconds)} s"
 
 
-def stop() -> str | None:
-    """End the running engine and wait for its exit; a sentence about the freed memory, or None without an engine.
+def stop(files: EngineFiles) -> str:
+    """End a running engine and wait for its exit; a sentence about the freed memory.
 
     An engine that does not answer gets signals. Windows knows one, TerminateProcess. Raises EngineError: it does not
     end, or its process is unknown.
     """
-    if not is_there():
-        return None
     until = time.monotonic() + ANSWER_S
-    while (engine := endpoint.find()) is None:  # it is just starting, or just ending
-        if not endpoint.is_locked():
+    while (engine := files.find()) is None:  # it is just starting, or just ending
+        if not files.is_locked():
             return "the engine has ended"
         if time.monotonic() > until:
-            raise EngineError(f"an engine holds {endpoint.lock_path()} but its process id is unknown.")
+            raise EngineError(f"an engine holds {files.lock} but its process id is unknown.")
         time.sleep(POLL_S)
     status, accepted = health(engine), False
     with suppress(OSError, EngineError):
         accepted = bool(status) and ask(engine, "POST", "/leave", {"anyway": True}).get("leaving") is True
     for number in (None if accepted else signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         if number is not None:
-            send(engine.pid, number)
+            send(files, engine.pid, number)
         if wait_for_the_end(engine.pid):
-            endpoint.remove(engine.pid)  # left by a killed engine: it is not to be started again as it was
+            files.remove(engine.pid)  # left by a killed engine: it is not to be started again as it was
             return freed(engine.pid, status)
     raise EngineError(f"process {engine.pid} does not end: the system may be waiting for its device.")
 
 
-def send(pid: int, number: signal.Signals) -> None:
+def end_unused(starting: EngineFiles) -> None:
+    """End the other engines that no client uses: the one that is `starting` may need their memory.
+
+    One that was started by hand for other clients stays, and one that has just started.
+    """
+    for files in engine_files.present():
+        with suppress(OSError, SpeclspError):
+            engine = files.find()
+            if engine is None or files == starting or BY_HAND & set(engine.start_flags):
+                continue
+            use = ask(engine, "GET", "/status", timeout_s=OTHER_ANSWER_S)
+            if use.get("clients") or use.get("uptime_s", 0) < FIRST_USE_S:
+                continue
+            if ask(engine, "POST", "/leave", {"pid": engine.pid}, OTHER_ANSWER_S).get("leaving"):
+                wait_for_the_end(engine.pid)
+
+
+def send(files: EngineFiles, pid: int, number: signal.Signals) -> None:
     """Send a signal to process `pid`, which holds the lock. Raises EngineError: it is not an engine."""
     import psutil
 
@@ -171,7 +196,7 @@ def send(pid: int, number: signal.Signals) -> None:
         if not is_engine(process):
             if is_ending(process):
                 return
-            raise EngineError(f"process {pid} is not an engine: remove {endpoint.state_path()}.")
+            raise EngineError(f"process {pid} is not an engine: remove {files.state}.")
         process.send_signal(number)
 
 
@@ -203,21 +228,21 @@ def is_engine(process: psutil.Process) -> bool:
     return bool(process.uids().real == os.getuid())
 
 
-def end_hung(engine: EngineEndpoint) -> bool:
+def end_hung(files: EngineFiles, engine: EngineEndpoint) -> bool:
     """Kill an engine that does not answer; True once it is gone, also when another process ended it.
 
-    Kills only a process that listens on the socket, is named in engine.json and is an engine of this user's:
+    Kills only a process that listens on the socket, is named in `files` and is an engine of this user's:
     another editor may have been quicker, and the process id may belong to another process by now.
     """
     import psutil
 
     with suppress(OSError, EngineError, psutil.Error):  # it ended meanwhile, or cannot be reached
-        if endpoint.find() != engine:
+        if files.find() != engine:
             return True
-        with endpoint.connect(engine) as connection:  # the kernel accepts it, even when the engine hangs
+        with engine_files.connect(engine) as connection:  # the kernel accepts it, even when the engine hangs
             listens = platform.peer_pid(connection)
         if listens not in (None, engine.pid):
-            return endpoint.find() != engine
+            return files.find() != engine
         process = psutil.Process(engine.pid)  # `kill` checks that the id was not reused
         if not is_engine(process):
             return is_ending(process) and wait_for_the_end(engine.pid)

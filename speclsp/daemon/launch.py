@@ -1,4 +1,4 @@
-"""Launch of the engine's process: this user's shared one as a daemon; command line and environment of a private one.
+"""Launch of an engine's process as a daemon, one for each settings: its lock, command line and environment.
 
 A client that finds no engine calls `start`. It takes the lock and hands it to `speclsp engine start`, which forks away
 from its starter before it does anything else, or starts the engine and ends (Windows). So the engine survives the end
@@ -14,34 +14,37 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from speclsp import config
 from speclsp.config import Config, api_keys
-from speclsp.daemon import endpoint, platform
-from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.daemon import engine_files, platform
+from speclsp.daemon.engine_files import ENGINES_OWN, EngineEndpoint, EngineFiles, log_phrase, rooted
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.private_files.os_errors import sentence
 
 START_WAIT_S = 60.0  # until it listens, which it does before it loads anything: reached only on an overloaded machine
-ENGINES_OWN = ("model", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
 
 
 def start(settings: Config) -> EngineEndpoint | None:
-    """Start this user's engine and wait until it listens; None when another has the lock: it listens, or will soon.
+    """Start the engine of these settings and wait until it listens; None when another has the lock: it soon listens.
 
     Blocks, for well under a second as a rule. Raises EngineError with what the engine said when it could not start,
     SpeclspError when there is no private directory to start it in.
     """
-    nowhere, lock = config.runtime_dir(), endpoint.try_lock()
+    files, nowhere = EngineFiles.of(settings), config.runtime_dir()
+    lock = files.try_lock()
     if lock is None:
         return None
     try:
-        killed = endpoint.read()  # an engine that ends in order removes its engine.json
-        flags = killed.start_flags if killed is not None and not endpoint.differences(killed, settings) else ()
+        if set(engine_files.present()) != {files}:
+            from speclsp.daemon import control  # only here: its HTTP client takes 20 ms to import
+
+            control.end_unused(files)
+        killed = files.read()  # an engine that ends in order removes its file
+        flags = killed.start_flags if killed is not None else ()
         if flags and not run_starter(flags, lock, nowhere).returncode:  # it can fail, where its port is taken by now
-            return endpoint.find()
+            return files.find()
         ended = run_starter(engine_flags(rooted(settings)), lock, nowhere)
     except subprocess.TimeoutExpired as error:
         raise EngineError(f"the engine did not listen within {START_WAIT_S:.0f} s{log_phrase()}.") from error
@@ -50,7 +53,7 @@ def start(settings: Config) -> EngineEndpoint | None:
     finally:
         os.close(lock)  # the engine has it, or nobody
     if not ended.returncode:
-        return endpoint.find()
+        return files.find()
     lines = [line for line in ended.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     message = shortened(lines[-1].removeprefix("speclsp: "), MAX_MESSAGE) if lines else ""
     raise EngineError(message or f"the engine ended with {exit_cause(ended.returncode)}{log_phrase()}.")
@@ -77,34 +80,11 @@ def exit_cause(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code:#x}" if code > 255 else f"exit code {code}"
 
 
-def log_path() -> Path:
-    """The shared engine's log."""
-    return config.log_dir() / "engine.log"
-
-
-def log_file() -> str:
-    """The path of the log if it exists; "": an engine in the foreground, or one without a writable directory."""
-    return str(log_path()) if log_path().is_file() else ""
-
-
-def log_phrase() -> str:
-    """ "; its log is PATH", where there is one."""
-    return f"; its log is {log_file()}" if log_file() else ""
-
-
 def engine_flags(settings: Config) -> list[str]:
     """The flags for the settings that an engine uses, and no others: a key must not show in a process list."""
     words = config.as_flags(settings)
     pairs = zip(words[::2], words[1::2], strict=True)
     return [word for flag, value in pairs if value.startswith(ENGINES_OWN) for word in (flag, value)]
-
-
-def rooted(settings: Config) -> Config:
-    """The settings with relative paths made absolute: the engine works in another directory."""
-    model, models_dir = settings.model, settings.models_dir
-    if model.startswith((".", "~")):  # a directory, not a card's name
-        model = str(Path(model).expanduser().absolute())
-    return replace(settings, model=model, models_dir=models_dir and str(Path(models_dir).absolute()))
 
 
 def environment(nowhere: Path) -> dict[str, str]:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 HAS_UNIX_SOCKETS = sys.platform != "win32"
-CAN_FORK = hasattr(os, "fork")
-FORK_NEEDS_EXEC = sys.platform == "darwin"  # a forked process needs a new interpreter to use the system's libraries
+CAN_FORK = sys.platform == "linux"  # on macOS a forked process needs a new interpreter to use the system's libraries
 SOL_LOCAL, LOCAL_PEERCRED, LOCAL_PEERPID, XUCRED_BYTES = 0, 1, 2, 76  # <sys/un.h> and <sys/ucred.h> of macOS
 
 

@@ -91,7 +91,7 @@ class Reason(str, Enum):
     __str__ = str.__str__  # its code, in every text that it goes into
 
 
-AWAY = ("error", "stopped", "waiting")  # states of a backend that answers nothing until another event
+AWAY = ("error", "stopped")  # states of a backend that answers nothing until another event
 
 
 def reason_without_backend(state: str, is_remote: bool) -> Reason:

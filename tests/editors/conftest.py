@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +42,6 @@ def installed(request: pytest.FixtureRequest) -> Callable[[str], Path]:
         return path
 
     return find
-
-
-@pytest.fixture(scope="session")
-def tiny() -> Iterator[tuple[str, ...]]:
-    """The server's arguments for the model tiny, with one engine for all tests that do not end engines."""
-    with tempfile.TemporaryDirectory(prefix="spec-") as place:
-        socket = Path(place) / "engine.sock"
-        command = [sys.executable, "-m", "speclsp", "engine", "--model", "tiny", "--socket", str(socket)]
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-        ) as engine:
-            try:
-                end = time.monotonic() + START_S
-                while not socket.exists():
-                    assert engine.poll() is None and time.monotonic() < end, f"no engine after {START_S:.0f} s"
-                    time.sleep(0.05)
-                yield ("--model", "tiny", "--set", f"engine.socket={socket}")
-            finally:
-                engine.terminate()
 
 
 def version(program: Path) -> str:

@@ -29,11 +29,10 @@ REST_S = 0.3
 def chair(
     request: pytest.FixtureRequest,
     installed: Callable[[str], Path],
-    tiny: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[NvimSession]:
     program = installed(request.param)
-    with NvimSession(program, tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
+    with NvimSession(program, tmp_path_factory.mktemp("n"), OURS, "--model", "tiny") as seat:
         seat.open("bank.py", BANK)
         seat.ready()
         yield seat

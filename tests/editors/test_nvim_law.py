@@ -25,12 +25,11 @@ KEYS = st.lists(st.tuples(st.sampled_from([*TYPED, ACCEPT, ACCEPT, WORD, LINE]),
 def pair(
     request: pytest.FixtureRequest,
     installed: Callable[[str], Path],
-    tiny: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[NvimSession, NvimSession]]:
     program, folder = installed(request.param), tmp_path_factory.mktemp("n")
     with (
-        NvimSession(program, folder / "ours", OURS, *tiny) as ours,
+        NvimSession(program, folder / "ours", OURS, "--model", "tiny") as ours,
         NvimSession(program, folder / "plain", "") as plain,
     ):
         ours.open("bank.py", BANK)

@@ -52,10 +52,9 @@ def home(isolated: Path) -> Path:
 def settled(
     request: pytest.FixtureRequest,
     installed: Callable[[str], Path],
-    tiny: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[NvimSession]:
-    with NvimSession(installed(request.param), tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
+    with NvimSession(installed(request.param), tmp_path_factory.mktemp("n"), OURS, "--model", "tiny") as seat:
         begin(seat)
         yield seat
 
@@ -183,15 +182,15 @@ def test_the_lines_that_setup_prints_start_the_server_as_they_are(newest, home, 
     assert (run.stdout, run.stderr) == (f"{SPECLSP} lsp", "")
 
 
-def test_enabling_the_server_with_neovims_own_function_suffices(program, home, tiny):
-    with NvimSession(program, home, STANDARD, *tiny) as seat:
+def test_enabling_the_server_with_neovims_own_function_suffices(program, home):
+    with NvimSession(program, home, STANDARD, "--model", "tiny") as seat:
         begin(seat)
         accept(seat)
 
 
-def test_a_disabled_file_type_never_reaches_the_server(program, home, tiny):
+def test_a_disabled_file_type_never_reaches_the_server(program, home):
     setup = OURS.replace("cmd = cmd", "cmd = cmd, filetypes_off = { 'markdown' }")
-    with NvimSession(program, home, setup, *tiny) as seat:
+    with NvimSession(program, home, setup, "--model", "tiny") as seat:
         begin(seat)
         seat.keys("<Esc>:edit! secret.md<CR>isome words<Esc>")
         seat.until("vim.api.nvim_get_current_line() == 'some words'", "typing")
@@ -202,14 +201,14 @@ def test_a_disabled_file_type_never_reaches_the_server(program, home, tiny):
 
 
 @pytest.mark.parametrize("setup", [BUILTIN, NO_PLUGIN], ids=["ours", "without our plugin"])
-def test_neovims_builtin_inline_completion_shows_and_accepts_suggestions(newest, home, setup, tiny):
-    with NvimSession(newest, home, setup, *tiny, lawful=False) as seat:
+def test_neovims_builtin_inline_completion_shows_and_accepts_suggestions(newest, home, setup):
+    with NvimSession(newest, home, setup, "--model", "tiny", lawful=False) as seat:
         begin(seat)
         accept(seat)
 
 
-def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home, tiny):
-    with NvimSession(newest, home, BUILTIN, *tiny, lawful=False) as seat:
+def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home):
+    with NvimSession(newest, home, BUILTIN, "--model", "tiny", lawful=False) as seat:
         begin(seat)
         start, whole = seat.buffer()[-1], seat.accepted()[-1]
         seat.keys("<M-Right>")
@@ -264,8 +263,8 @@ def click(seat: NvimSession, text: str) -> None:
         seat.call("nvim_input_mouse", "left", action, "", 0, row, shown[row].index(text))
 
 
-def test_two_clicks_from_the_status_line_choose_a_level_that_the_server_uses_at_once(program, home, tiny):
-    with NvimSession(program, home, OURS, *tiny) as seat:
+def test_two_clicks_from_the_status_line_choose_a_level_that_the_server_uses_at_once(program, home):
+    with NvimSession(program, home, OURS, "--model", "tiny") as seat:
         begin(seat)
         seat.lua("vim.o.statusline = [[%@v:lua.require'speclsp'.eagerness@%{v:lua.require'speclsp'.statusline()}%X]]")
         seat.normal()

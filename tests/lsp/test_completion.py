@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page, echoed
 
 from speclsp import config
+from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
 
 INVOKED = 1
 SOURCE = 'def area(r):\n    """π r² 𝒙"""\n    return \n\nclass Ω:\n    pass\n'
@@ -72,7 +71,7 @@ def test_loading_is_reported_as_status_and_as_progress():
     assert set(statuses[-1]) == {
         *("state", "pair", "pair_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
-        *("remote", "shared", "clients", "engine_pid", "trigger", "show_latency"),
+        *("remote", "clients", "engine_pid", "trigger", "show_latency"),
         *("eagerness", "next_edit", "adapter", "edit_format", "log"),
     }
     assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
@@ -90,9 +89,8 @@ def test_a_client_without_progress_support_gets_no_progress():
 
 
 def test_while_the_model_loads_answers_are_empty_and_progress_is_reported(isolated: Path):
-    path = isolated / "e.sock"
     events = [b'{"status":"loading","progress":%.1f,"message":"reading"}' % (n / 10) for n in (2, 2, 4, 4, 4, 7, 9)]
-    with telling(path, *events), Editor("--set", f"engine.socket={path}") as editor:
+    with telling(isolated / "e.sock", *events), Editor() as editor:
         editor.initialize(CAPABILITIES)
         editor.until("loading")
         page = Page(editor, SOURCE)
@@ -196,52 +194,16 @@ def test_the_same_position_in_a_changed_document_makes_a_new_request(editor: Edi
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
 
 
-# ── an engine at engine.socket ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def serve_echo(path: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "speclsp", "engine", "--model", "echo", "--socket", str(path)])
-
-
-def test_a_running_engine_is_used_and_left_running(isolated: Path):
-    path = isolated / "e.sock"
-    engine = serve_echo(path)
-    try:
-        with Editor("--set", f"engine.socket={path}") as first, Editor("--set", f"engine.socket={path}") as second:
-            for editor in (first, second):
-                page = Page(editor.begin(), SOURCE + str(editor is first))
-                assert editor.text(page.ask(9)) == page.expected(9)
-                assert editor.engines() == [], "none of its own"
-        assert engine.poll() is None
-    finally:
-        engine.terminate()
-        engine.wait()
-
-
-def test_an_engine_that_starts_later_is_used(isolated: Path):
-    path = isolated / "e.sock"
-    with Editor("--set", f"engine.socket={path}") as editor:
-        editor.initialize()
-        editor.until("error")
-        engine = serve_echo(path)
-        editor.until("ready")
-        engine.kill()
-        engine.wait()
-        page = Page(editor, SOURCE)
-        assert editor.items(page.ask(3)) == []
-        editor.until("error", after=editor.states().index("ready"))
-        assert "no engine answers" in editor.statuses()[-1]["message"]
-
-
-def left_over(path: Path) -> None:
-    """Create a socket file without a listener."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
+# ── an engine that cannot serve ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
 def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> Iterator[None]:
-    """A server that answers every request with these events in turn and then stays silent."""
+    """A server in the place of the engine: it answers every request with these events and then stays silent."""
+    files = EngineFiles.of(config.Config(model="echo"))
+    files.write(EngineEndpoint(pid=0, socket=str(path)))
+    lock = files.try_lock()  # as an engine has it
+    assert lock is not None
     listener = socket.create_server(str(path), family=socket.AF_UNIX)
 
     def serve() -> None:
@@ -260,35 +222,27 @@ def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> I
     yield
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
+    os.close(lock)
 
 
 @pytest.mark.parametrize(
-    ("make", "error"),
+    ("event", "kind", "error"),
     [
-        (lambda path: nullcontext(), "no such file"),
-        (lambda path: nullcontext(path.write_text("")), "is not a socket"),
-        (lambda path: nullcontext(left_over(path)), "no engine answers"),
-        (lambda path: telling(path, b'{"status":"ok"}'), "is not a speclsp engine"),
-        (lambda path: telling(path, b"<html>"), "is not a speclsp engine"),
-        (lambda path: telling(path, b"{}", kind=b"application/json"), "is not a speclsp engine"),
-        (lambda path: telling(path, b'{"status":"error","error":{"message":"no weights."}}'), "no weights."),
+        (b'{"status":"ok"}', b"text/event-stream", "is not a speclsp engine"),
+        (b"<html>", b"text/event-stream", "is not a speclsp engine"),
+        (b"{}", b"application/json", "is not a speclsp engine"),
+        (b'{"status":"error","error":{"message":"no weights."}}', b"text/event-stream", "no weights."),
     ],
 )
-def test_an_unusable_socket_is_one_sentence_in_the_status(isolated: Path, make: Any, error: str):
-    path = isolated / "e.sock"
-    with make(path), Editor("--set", f"engine.socket={path}") as editor:
+def test_an_unusable_engine_is_one_sentence_in_the_status(isolated: Path, event: bytes, kind: bytes, error: str):
+    with telling(isolated / "e.sock", event, kind=kind), Editor() as editor:
         editor.initialize()
         editor.until("error")
         page = Page(editor, SOURCE)
         assert editor.items(page.ask(3)) == []
         assert error in editor.statuses()[-1]["message"]
-        if error == "no engine answers":
-            assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "engine_away")
-            before = len(editor.statuses())
-            time.sleep(2.5)  # the backend tries again and reports nothing new
-            assert len(editor.statuses()) == before
-        assert editor.engines() == []
-        assert editor.popups() == []
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "engine_away")
+        assert editor.engines() == [] and editor.popups() == []
 
 
 def test_an_unknown_pair_is_reported_once_and_not_retried():

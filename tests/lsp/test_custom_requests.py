@@ -113,7 +113,7 @@ def test_an_empty_answer_while_the_model_is_not_ready_has_that_reason():
 
 
 def test_the_first_empty_answer_without_an_engine_has_that_reason():
-    with Editor("--set", "engine.socket=/nowhere/e.sock", warm=False) as editor:  # it still imports its session
+    with Editor(model="ecko", warm=False) as editor:  # it still imports its session
         editor.initialize(CAPABILITIES)
         page = Page(editor.until("error"), SOURCE)
         assert editor.items(page.ask(3)) == []

@@ -144,7 +144,7 @@ def test_a_command_ends_with_its_code_and_its_answer(name: str, program: Program
 def test_a_position_may_begin_with_a_drive_letter(form: str, program: Program, source: Path):
     drive = windows_path(source)
     spot = form.format(drive=drive, slashes=drive.replace("\\", "/"), long=f"\\\\?\\{drive}") + ":2:12"
-    result = program.run("complete", spot, "--model", "echo", "--own-engine", "--json", cwd=source.parent)
+    result = program.run("complete", spot, "--model", "echo", "--json", cwd=source.parent)
     assert result.code == 0 and json.loads(result.out)["suggestion"], result
     assert json.loads(result.out)["place"] == spot
 
@@ -165,7 +165,7 @@ def test_a_position_may_begin_with_a_drive_letter(form: str, program: Program, s
 )
 def test_a_position_that_cannot_be_completed_is_one_sentence(spot: str, part: str, program: Program, source: Path):
     (source.parent / ".env").write_text("KEY=1\n")
-    result = program.run("complete", spot, "--model", "echo", "--own-engine", cwd=source.parent)
+    result = program.run("complete", spot, "--model", "echo", cwd=source.parent)
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1) and part in result.err, result
 
 
@@ -192,7 +192,7 @@ def test_a_user_name_outside_ascii_is_no_obstacle(windows: list[str], tmp_path: 
     [settings] = program.home.rglob("config.toml")
     assert 'model = "tiny"' in settings.read_text()
     file.write_text(SOURCE)
-    result = program.run("complete", f"{windows_path(file)}:2:12", "--own-engine", "--json")
+    result = program.run("complete", f"{windows_path(file)}:2:12", "--json")
     assert result.code == 0 and json.loads(result.out)["target"].startswith("tiny/"), result
     assert program.run("config", "path").out == windows_path(settings) + "\n", "UTF-8 in a pipe"
 

@@ -39,12 +39,13 @@ def test_a_log_that_prints_or_another_handle_keep_open_stays_bounded(windows: li
 
 @contextmanager
 def engine(windows: list[str], path: Path) -> Iterator[dict[str, Any]]:
-    """A private engine with the model echo; gives the content of its port file."""
-    words = [*windows, "-m", "speclsp", "engine", "--model", "echo", "--socket", f"Z:{path}"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    """An engine with the model echo and the runtime directory `path`; gives the content of its discovery file."""
+    words = [*windows, "-m", "speclsp", "engine", "--model", "echo"]
+    environment = {**os.environ, "XDG_RUNTIME_DIR": f"Z:{path}"}
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         try:
-            wait_until(path.exists)
-            yield json.loads(path.read_text())
+            wait_until(lambda: list(path.glob("speclsp/engine-*.json")))
+            yield json.loads(next(path.glob("speclsp/engine-*.json")).read_text())
         finally:
             process.kill()
 
@@ -52,7 +53,7 @@ def engine(windows: list[str], path: Path) -> Iterator[dict[str, Any]]:
 def test_connections_that_are_reset_before_they_are_accepted_leave_the_listener(
     windows: list[str], isolated: Path, tmp_path: Path
 ):
-    with engine(windows, tmp_path / "engine.sock") as state:
+    with engine(windows, tmp_path) as state:
         address = ("127.0.0.1", state["port"])
         for _ in range(RESETS):
             with socket.create_connection(address) as connection:

@@ -24,7 +24,7 @@ def source(tmp_path: Path) -> Path:
 
 def completed(command: list[str], place: str, *options: str) -> str:
     """The text that `speclsp complete` prints for a place."""
-    words = [*command, "-m", "speclsp", "complete", f"{place}:{CURSOR}", "--own-engine", *options]
+    words = [*command, "-m", "speclsp", "complete", f"{place}:{CURSOR}", *options]
     done = subprocess.run(words, input=b"", capture_output=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
     return done.stdout.decode("utf-8").replace("\r\n", "\n")

@@ -92,7 +92,7 @@ def shell(session_shell: WindowsShell, isolated: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv(name, value)
     session_shell.run(f"import os; os.environ.update({variables!r})")
     yield session_shell
-    session_shell.run("from speclsp.daemon import control; control.stop()")
+    session_shell.run("from speclsp.daemon import control; [control.stop(files) for files in control.running()]")
 
 
 @pytest.fixture
@@ -141,7 +141,8 @@ def completed(client: Client) -> str:
 
 
 def engine_json(isolated: Path) -> dict[str, Any]:
-    return json.loads((isolated / "run/speclsp/engine.json").read_text())
+    """The content of the one discovery file. Raises StopIteration without one."""
+    return json.loads(next(isolated.glob("run/speclsp/engine-*.json")).read_text())
 
 
 def engine_log(isolated: Path) -> str:
@@ -154,7 +155,7 @@ def other_engine(isolated: Path, pid: int) -> int:
     def other() -> bool:
         try:
             return engine_json(isolated)["pid"] != pid
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, StopIteration, ValueError):
             return False
 
     wait_until(other, HUNG_S)
@@ -173,8 +174,8 @@ def start_engine(windows: list[str], isolated: Path) -> int:
 
 
 def files(isolated: Path) -> list[str]:
-    """Names in the runtime directory."""
-    return sorted(path.name for path in (isolated / "run/speclsp").iterdir())
+    """Kinds of files in the runtime directory."""
+    return sorted(path.suffix for path in (isolated / "run/speclsp").iterdir())
 
 
 # ── one engine ───────────────────────────────────────────────────────────────────────────────────────────
@@ -192,7 +193,7 @@ def test_two_editors_share_one_engine_that_ends_after_the_last(editor, shell: Wi
     assert completed(second) == echoed(TEXT, "")
     close(second)
     assert shell.has_ended(pid)
-    assert files(isolated) == ["engine.lock"]
+    assert files(isolated) == [".lock"]
 
 
 def test_of_ten_simultaneous_starts_exactly_one_begins_an_engine(windows, shell: WindowsShell, isolated: Path):
@@ -244,11 +245,11 @@ def test_a_killed_server_leaves_no_engine(editor, shell: WindowsShell, isolated:
     client = editor()
     ready(client)
     pid = engine_json(isolated)["pid"]
-    (lease,) = shell.run("from speclsp.daemon import control; result = control.status()['leases']")
+    (lease,) = shell.run("from speclsp.daemon import control; result = control.statuses()[0]['leases']")
     shell.kill(lease["pid"])
     client.ended(ENDS_S)
     assert shell.has_ended(pid)
-    assert files(isolated) == ["engine.lock"]
+    assert files(isolated) == [".lock"]
 
 
 def test_a_killed_engine_is_replaced_for_each_of_its_editors(editor, shell: WindowsShell, isolated: Path):
@@ -279,56 +280,11 @@ def test_a_hung_engine_is_killed_and_replaced(editor, shell: WindowsShell, isola
 def test_stop_ends_a_hung_engine(windows, shell: WindowsShell, isolated: Path):
     pid = start_engine(windows, isolated)
     shell.run(f"import psutil; psutil.Process({pid}).suspend()")
-    assert shell.run("from speclsp.daemon import control; result = control.stop()") == (
+    assert shell.run("from speclsp.daemon import control; result = control.stop(control.running()[0])") == (
         f"ended process {pid}, which did not answer"
     )
     assert not shell.alive(pid)
-    assert files(isolated) == ["engine.lock"]
-
-
-@pytest.mark.parametrize("victim", ["server", "engine"])
-def test_a_private_engine_and_its_server(victim: str, editor, shell: WindowsShell, isolated: Path):
-    private = """
-import psutil
-processes = [process for process in psutil.process_iter() if "--watch-parent" in process.cmdline()]
-result = [[process.pid, int(process.cmdline()[process.cmdline().index("--watch-parent") + 1])] for process in processes]
-"""
-    client = editor("engine.shared=false")
-    ready(client)
-    ((pid, server),) = shell.run(private)
-    assert completed(client) == echoed(TEXT, "")
-    seen = len(statuses(client))
-    shell.kill(server if victim == "server" else pid)
-    assert shell.has_ended(pid)
-    if victim == "server":
-        client = editor("engine.shared=false")
-        seen = 0
-    ready(client, seen)
-    assert completed(client) == echoed(TEXT, "")
-    ((pid, server),) = shell.run(private)
-    assert [name.rpartition("-")[0] for name in files(isolated)] == [f"lsp-{server}"]
-    close(client)
-    assert shell.has_ended(pid)
-    assert files(isolated) == []
-
-
-def test_an_engine_with_a_watched_parent_ends_with_it(shell: WindowsShell, isolated: Path):
-    start = """
-import subprocess, sys, time
-from pathlib import Path
-from speclsp.daemon import endpoint, launch, platform
-null = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-parent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **null)
-path = endpoint.socket_path("mine.sock")
-words = [sys.executable, "-m", "speclsp", "engine", "--model", "echo", "--socket", str(path)]
-engine = subprocess.Popen([*words, "--watch-parent", str(parent.pid)], **null)
-while endpoint.at(path) is None:
-    assert engine.poll() is None
-    time.sleep(0.05)
-parent.kill()
-result = [engine.wait(20), path.exists()]
-"""
-    assert shell.run(start) == [0, False]
+    assert files(isolated) == [".lock"]
 
 
 def test_a_child_in_the_job_is_killed_with_its_parent(shell: WindowsShell):
@@ -386,25 +342,26 @@ process.wait()
 def test_only_this_user_can_read_the_token(editor, shell: WindowsShell, isolated: Path):
     ready(editor())
     others = """
-from speclsp.daemon import endpoint
+from speclsp.daemon import control
 from speclsp.private_files import windows_files
-path = endpoint.state_path()
+path = control.running()[0].state
 result = [windows_files.other_accounts(path), windows_files.other_accounts(path.parent)]
 """
     assert shell.run(others) == [[], []]
-    (isolated / "run/speclsp/engine.json").chmod(0o644)
+    (state,) = isolated.glob("run/speclsp/engine-*.json")
+    state.chmod(0o644)
     (file, directory) = shell.run(others)
     assert (file, directory) == (["Everyone"], [])
     read = """
-from speclsp.daemon import endpoint
+from speclsp.daemon import engine_files
 from speclsp.errors import EngineError
 try:
-    endpoint.find()
+    engine_files.present()[0].find()
 except EngineError as error:
     result = str(error)
 """
-    assert shell.run(read).endswith("engine.json is open to others (Everyone): remove it.")
-    (isolated / "run/speclsp/engine.json").chmod(0o600)
+    assert shell.run(read).endswith(".json is open to others (Everyone): remove it.")
+    state.chmod(0o600)
 
 
 def test_a_runtime_directory_that_others_may_enter_is_made_private(shell: WindowsShell, isolated: Path):
@@ -456,23 +413,23 @@ file.close()
     assert [path.name for path in isolated.glob(".state.json.*")] == []
 
 
-def test_readers_of_engine_json_never_fail_while_it_is_replaced(shell: WindowsShell, isolated: Path):
+def test_readers_of_a_discovery_file_never_fail_while_it_is_replaced(shell: WindowsShell, isolated: Path):
     program = """
 import threading, time
-from speclsp.daemon import endpoint
-from speclsp.daemon.endpoint import EngineEndpoint
-endpoint.write(EngineEndpoint(pid=0, port=1))
+from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
+files = EngineFiles("00000000")
+files.write(EngineEndpoint(pid=0, port=1))
 until, seen, errors, writes = time.monotonic() + 3, [], [], 0
 def read():
     while time.monotonic() < until:
         try:
-            seen.append(endpoint.read().port)
+            seen.append(files.read().port)
         except Exception as error:
             errors.append(repr(error))
 threads = [threading.Thread(target=read) for _ in range(3)]
 for thread in threads: thread.start()
 while time.monotonic() < until:
-    endpoint.write(EngineEndpoint(pid=writes, port=1))
+    files.write(EngineEndpoint(pid=writes, port=1))
     writes += 1
 for thread in threads: thread.join()
 result = [errors, set(seen) == {1}, writes > 5]
@@ -494,11 +451,11 @@ from speclsp.config import Config
 from speclsp.daemon import control, launch
 engine = launch.start(Config(model="echo"))
 result = control.ask(engine, "POST", "/infill", {ABC!r})["content"]
-control.stop()
+control.stop(control.running()[0])
 os.environ.update(before)
 """
     assert shell.run(program) == ANSWER
-    assert [path.name for path in (isolated / "run/Zoë 用户/speclsp").iterdir()] == ["engine.lock"]
+    assert [path.suffix for path in (isolated / "run/Zoë 用户/speclsp").iterdir()] == [".lock"]
 
 
 def test_a_drive_that_cannot_be_written_is_one_sentence(shell: WindowsShell, isolated: Path):

@@ -72,11 +72,11 @@ function switches(): Action[] {
   return toggles;
 }
 
-/** The choice of a model, and the stop of a shared engine. An unused engine exits by itself after a while. */
+/** The choice of a model, and the stop of the engines. An unused engine exits by itself after a while. */
 function model({ health }: Server): Action[] {
   const select: Action = { label: "$(server) Select model...", command: "speclsp.selectModel" };
   const status = health.kind === "running" ? health.status : undefined;
-  if (!status?.shared || !status.engine_pid) return [separator("model"), select];
+  if (!status?.engine_pid) return [separator("model"), select];
   const description = (status.clients ?? 1) > 1 ? "for all windows; frees its memory" : "frees its memory";
   const stop: Action = { label: "$(debug-stop) Stop the model process", description, command: "speclsp.stopEngine" };
   return [separator("model"), select, stop];

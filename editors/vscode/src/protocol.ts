@@ -1,7 +1,7 @@
 /** Types of the speclsp messages that extend LSP; docs/lsp-extensions.md describes them. */
 
 export interface Status {
-  state: "starting" | "loading" | "ready" | "thinking" | "asleep" | "waiting" | "stopped" | "off" | "error";
+  state: "starting" | "loading" | "ready" | "thinking" | "asleep" | "stopped" | "off" | "error";
   pair: string;
   target: string;
   draft: string;
@@ -14,7 +14,6 @@ export interface Status {
   last_reason?: string;
   last_reason_meaning?: string;
   remote?: string; // host that receives the code, "" when it stays on this machine
-  shared?: boolean;
   clients?: number; // number of windows and editors that use the engine, including this one
   engine_pid?: number;
   trigger?: "automatic" | "manual"; // completion.trigger

@@ -22,7 +22,7 @@ export interface Inspected {
 
 const EXTENSION_ONLY = ["server.", "install."]; // prefixes of settings that the server does not get
 // prefixes of settings that a running server refuses to change: speclsp/config/parsing.py's THE_USERS_OWN
-const READ_AT_START = ["remote.", "models_dir", "engine.adapter", "engine.socket", "engine.offline"];
+const READ_AT_START = ["remote.", "models_dir", "engine.adapter", "engine.offline"];
 
 /** The settings that package.json declares, of all groups. */
 export function declaredSettings(groups: { properties: object }[]): Record<string, Declared> {

@@ -66,7 +66,6 @@ function summary({ health, here, snooze, installing }: Situation): Shown {
 
 function running(status: Status, here: Here | undefined, snooze: string): Shown {
   if (status.state === "error") return wrong(status.message);
-  if (status.state === "waiting") return { ...off(status.message, "waiting"), alarm: "warning" };
   if (status.state === "stopped") return off(status.message, "stopped");
   if (status.state === "off") return off("completion.enabled is off");
   if (here && !here.on) return off(here.message || here.reason, "off here");
@@ -146,10 +145,9 @@ function table(rows: Row[]): string {
   return ["| | |", "|:--|:--|", ...nonEmpty.map(([name, value]) => `| ${name} | ${escape(value)} |`)].join("\n");
 }
 
-/** Process id of the engine, and whether other windows can use it. */
-function engine({ engine_pid, shared }: Status): string {
-  if (!engine_pid) return "";
-  return `process ${engine_pid}, ${shared ? "for all windows" : "for this window alone"}`;
+/** Process id of the engine. */
+function engine({ engine_pid }: Status): string {
+  return engine_pid ? `process ${engine_pid}` : "";
 }
 
 /** Escapes untrusted text, so that it cannot become a link, a table cell or markup. */

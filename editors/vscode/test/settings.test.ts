@@ -54,9 +54,9 @@ test("a removed setting needs a restart, a changed one does not", () => {
 });
 
 test("a change of where the code goes, or of whose weights answer, needs a restart", () => {
-  const before = { "remote.url": "https://a.example", "engine.socket": "/a" };
+  const before = { "remote.url": "https://a.example", "engine.adapter": "/a" };
   assert.deepEqual(needingRestart(before, { ...before, model: "tiny" }), []);
-  const now = { "remote.url": "https://b.example", "engine.socket": "/a", models_dir: "/m" };
+  const now = { "remote.url": "https://b.example", "engine.adapter": "/a", models_dir: "/m" };
   assert.deepEqual(needingRestart(before, now), ["remote.url", "models_dir"]);
   const others = { "engine.adapter": "none", "engine.offline": true };
   assert.deepEqual(needingRestart({}, others), Object.keys(others));

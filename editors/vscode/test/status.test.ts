@@ -33,7 +33,6 @@ test("each state has a text of its own", () => {
     running({ state: "off" }),
     running({}, { here: { on: false, reason: "glob_off", message: "the file matches" } }),
     running({ state: "asleep" }),
-    running({ state: "waiting", message: "another model is in use" }),
     running({ state: "stopped" }),
     running({ remote: "gpu.example:8000" }),
     running({ state: "error", message: "no memory" }),
@@ -44,12 +43,12 @@ test("each state has a text of its own", () => {
 });
 
 test("the hover names the menu's own word for a retry, where there is one", () => {
-  for (const state of ["stopped", "error", "ready", "waiting"] as const)
+  for (const state of ["stopped", "error", "ready"] as const)
     assert.equal(running({ state, message: "why" }).hover.includes("**Try again**"), ["stopped", "error"].includes(state));
 });
 
 test("a retry is offered after an error or a stop, and nowhere else", () => {
-  const states = ["starting", "loading", "ready", "thinking", "asleep", "waiting", "stopped", "off", "error"] as const;
+  const states = ["starting", "loading", "ready", "thinking", "asleep", "stopped", "off", "error"] as const;
   assert.deepEqual(
     states.filter((state) => canRetry({ ...ready, state })),
     ["stopped", "error"],
@@ -87,24 +86,20 @@ test("an error is in the hover and in the screen reader label, and coloured", ()
   assert.equal(at({ kind: "missing", why: "not found" }).alarm, "warning");
 });
 
-test("an unloaded or stopped engine raises no alarm; waiting for the engine does", () => {
+test("an unloaded or stopped engine raises no alarm", () => {
   for (const state of ["asleep", "stopped"] as const) assert.equal(running({ state, message: "why" }).alarm, undefined);
   assert.doesNotMatch(running({ state: "asleep" }).text, /spin/);
   const here = { on: false, reason: "language_off", message: "python is off" };
-  for (const state of ["waiting", "stopped"] as const) {
-    const shown = running({ state, message: "2 other editors use it" }, { here });
-    assert.match(shown.hover, /2 other editors use it/);
-    assert.match(shown.label, /2 other editors use it/);
-  }
-  assert.equal(running({ state: "waiting", message: "" }).alarm, "warning");
+  const stopped = running({ state: "stopped", message: "it was stopped" }, { here });
+  assert.match(stopped.hover, /it was stopped/);
+  assert.match(stopped.label, /it was stopped/);
 });
 
 test("the hover names the engine's users and the host that receives the code", () => {
-  const hover = (more: Partial<Status>): string => running({ engine_pid: 7, shared: true, clients: 1, ...more }).hover;
-  assert.match(hover({}), /process 7, for all windows/);
+  const hover = (more: Partial<Status>): string => running({ engine_pid: 7, clients: 1, ...more }).hover;
+  assert.match(hover({}), /process 7/);
   assert.match(hover({ clients: 2 }), /Shared with \| 1 more window \|/);
   assert.match(hover({ clients: 4 }), /Shared with \| 3 more windows/);
-  assert.match(hover({ shared: false }), /for this window alone/);
   assert.doesNotMatch(running({}).hover, /engine \|/);
   assert.match(running({ remote: "gpu.example:8000" }).hover, /sent to \| gpu.example:8000/);
   assert.match(running({ remote: "gpu.example:8000" }).label, /gpu.example:8000/);

@@ -147,9 +147,6 @@ def _add_complete(tree: Tree) -> None:
     complete.add_argument(
         "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
     )
-    complete.add_argument(
-        "--own-engine", action="store_true", help="Load the model in this process; leave the shared engine alone"
-    )
     _add_json(complete)
     _add_settings(complete)
 
@@ -180,24 +177,20 @@ def _add_lsp(tree: Tree) -> None:
 
 def _add_engine(tree: Tree) -> None:
     engine = tree.command(
-        "engine", commands.run_engine, "Run, start, stop or inspect the shared model process; HTTP API with --port"
+        "engine", commands.run_engine, "Run, start, stop or inspect the model processes; HTTP API with --port"
     )
     mode = engine.add_mutually_exclusive_group()
     mode.add_argument(
         *("action",), metavar="ACTION", nargs="?", choices=("start", "stop", "status"),
-        help="start: run in the background until unused; stop: end the engine, even while editors use it; status: show "
-        "its state (exit code 1 if none answers). Default: run in the foreground",
+        help="start: run in the background until unused; stop: end all engines, even while editors use them; status: "
+        "show their states (exit code 1 if none runs or one is silent). Default: run in the foreground",
     )  # fmt: skip
-    mode.add_argument("--socket", metavar="PATH", help="Run a separate engine on this Unix socket (for testing)")
     mode.add_argument("--detached", action="store_true", help=HIDDEN)  # what `start` runs where fork is not enough
     engine.add_argument(
         "--port", metavar="N", type=int, help="Serve an HTTP API on this TCP port too (clients must send a token)"
     )
     engine.add_argument("--host", metavar="ADDRESS", default="", help="Bind --port to this address (default: loopback)")
-    engine.add_argument(
-        "--watch-parent", metavar="PID", type=int, default=0, help="Exit when this process ends; needs --socket"
-    )
-    engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # engine.lock, locked by the starter
+    engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # the lock, taken by the starter
     engine.add_argument("--tell-fd", metavar="N", type=int, help=HIDDEN)  # a pipe to the starter
     engine.add_argument("--keep-running", action="store_true", help=HIDDEN)  # with start: also without clients
     _add_json(engine, "Print one JSON object; needs status")

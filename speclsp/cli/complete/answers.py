@@ -3,7 +3,7 @@
     FILE:LINE:COL ─► Snapshot ─► context ─► a Completer ─► postprocess ─► PrintedAnswer
 
 `speclsp complete`, `demo` and `doctor` share it. The Completer is an engine in this process (own_model.py), or
-a backend of the language server behind the same interface (backend_completer.py).
+for `complete` a backend of the language server behind the same interface (backend_completer.py).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def engine_request(context: Context, max_tokens: int) -> Request:
 
 def about(completer: Completer) -> dict[str, object]:
     """The names of model, target, draft and device."""
-    return {"pair": completer.model} | {name: getattr(completer, name) for name in ("target", "draft", "device")}
+    return {"model": completer.model} | {name: getattr(completer, name) for name in ("target", "draft", "device")}
 
 
 def answer(

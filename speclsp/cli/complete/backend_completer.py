@@ -1,12 +1,4 @@
-"""The engine that answers `speclsp complete`: a running one, a shared one that is started, a remote server, or its own.
-
-    --own-engine                         an engine in this process, for tests
-    remote.url                           that server
-    engine.socket, or the default        the engine there, or the shared one; it is started, and stays for other clients
-    engine.shared = false                an engine in this process
-
-A shared engine that other clients use with other settings is left alone: then this process loads the model too.
-"""
+"""The engine that answers `speclsp complete`: the shared one, which is started and stays, or a remote server."""
 
 from __future__ import annotations
 
@@ -18,9 +10,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from speclsp.cli.complete.own_model import open_engine
 from speclsp.config import Config
-from speclsp.engine.api import Completer, Piece, Request, Result
+from speclsp.engine.api import Piece, Request, Result
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.blocking import BlockingBackend, Unavailable, ready, without_retry
 from speclsp.lsp.backend.types import FimRequest, Status, StreamPiece
@@ -33,43 +24,25 @@ DEADLINE_MS = 300_000  # nobody is typing: the model may have to be loaded first
 UNKNOWN_TOKEN = -1  # a backend reports how many tokens a piece has, and not always which
 CLIENT = "speclsp complete"  # among the clients of `speclsp engine status`
 DOWNLOAD = ("fetching", "checking")  # first words of the engine's message about the weights
-IN_USE = "the shared engine serves other clients with other settings, so this command loads a model of its own."
 
 
 def open_completer(
-    config: Config, own_engine: bool, stack: ExitStack, bar: ProgressLine, note: Callable[[str], object]
-) -> Completer:
-    """The completer for these settings; `stack` closes it. `note` gets a sentence when it is not the usual one.
+    config: Config, stack: ExitStack, bar: ProgressLine, note: Callable[[str], object]
+) -> BackendCompleter:
+    """The completer for these settings; `stack` closes it. `note` gets the engine's sentence about a setting.
 
     Raises SpeclspError.
     """
-    if own_engine:
-        return open_engine(config, bar)[0]
-    if config.remote.url:
-        try:
-            return connect(config, stack, bar)
-        except Unavailable as error:
-            raise EngineError(without_retry(str(error))) from None
-    if config.engine.shared or config.engine.socket:
-        try:
-            completer = connect(config, stack, bar)
-            if completer.note:
-                note(completer.note)
-            return completer
-        except Unavailable as error:
-            if error.state != "waiting":
-                raise EngineError(without_retry(str(error))) from None
-            note(IN_USE)
-    return open_engine(config, bar)[0]
-
-
-def connect(config: Config, stack: ExitStack, bar: ProgressLine) -> BackendCompleter:
-    """A completer for the server or the engine of the settings. Raises Unavailable."""
     from speclsp.lsp.backend.remote import backend_choice
 
-    url = config.remote.url
-    connect_once = partial(backend_choice.connect, config, log=lambda line: None, client=CLIENT, own_url=url)
-    return BackendCompleter(stack.enter_context(ready(connect_once, partial(draw_status, bar))))
+    connect = partial(backend_choice.connect, config, client=CLIENT, own_url=config.remote.url)
+    try:
+        backend = stack.enter_context(ready(connect, partial(draw_status, bar)))
+    except Unavailable as error:
+        raise EngineError(without_retry(str(error))) from None
+    if backend.status.state == "ready" and backend.status.message:
+        note(backend.status.message)
+    return BackendCompleter(backend)
 
 
 def draw_status(bar: ProgressLine, status: Status) -> None:
@@ -90,11 +63,6 @@ class BackendCompleter:
 
     def __init__(self, backend: BlockingBackend) -> None:
         self._backend = backend
-
-    @property
-    def note(self) -> str:
-        """The engine's sentence about a setting that it could not use; "" without one."""
-        return self._backend.status.message if self._backend.status.state == "ready" else ""
 
     @property
     def model(self) -> str:

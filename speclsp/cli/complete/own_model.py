@@ -1,4 +1,4 @@
-"""The model of a command that completes: its choice, its weights on the disk, and an engine in this process."""
+"""The model of demo, doctor and setup: its choice, its weights on the disk, and an engine in this process."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     shown = complete.show(completer, prepared)
     if not shown.text:
         why = shown.reason.meaning if shown.reason else "no text"
-        raise InputError(f"{about['pair']} suggests nothing at the mark of {file}: {why}.")
+        raise InputError(f"{about['model']} suggests nothing at the mark of {file}: {why}.")
 
     with terminal.progress() as bar:
         bar.step(0.0, "measuring")

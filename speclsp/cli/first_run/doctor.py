@@ -61,7 +61,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     config, problems = gathered(flags)
     yield guarded("settings", installation.of_settings, problems)
     yield guarded("directories", installation.directories)
-    yield guarded("shared", installation.shared_engine)
+    yield guarded("shared", installation.shared_engines)
     if config.next_edit.enabled:
         yield guarded("next edit", installation.next_edit)
     if packages.status == FAIL:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import speclsp
 from speclsp import config as settings
@@ -70,19 +71,24 @@ def directories() -> DoctorCheck:
     return DoctorCheck("directories", FAIL if denied else OK, summary, fix if denied else "")
 
 
-def shared_engine() -> DoctorCheck:
-    """Report on the engine that this user's editors share, if one runs."""
+def shared_engines() -> DoctorCheck:
+    """Report on the engines that this user's editors share."""
     from speclsp.daemon import control
 
-    status = control.status()
-    if status is None:
+    statuses = control.statuses()
+    if not statuses:
         return DoctorCheck("shared", OK, "no engine runs; the first editor starts it")
+    fixes = {"silent": "`speclsp engine stop` ends it", "error": "`speclsp engine status` shows the cause"}
+    fix = next((fixes[status["status"]] for status in statuses if status["status"] in fixes), "")
+    return DoctorCheck("shared", WARN if fix else OK, "; ".join(map(engine_summary, statuses)), fix)
+
+
+def engine_summary(status: Mapping[str, Any]) -> str:
+    """One running engine, in part of a line."""
     if "pid" not in status:
-        return DoctorCheck("shared", OK, "an engine is starting or stopping")
-    state, clients = status["status"], int(status.get("clients", 0))
-    summary = f"process {status['pid']}, {status['pair'] or 'auto'}, {state}, used by {clients} editors"
-    fix = {"silent": "`speclsp engine stop` ends it", "error": "`speclsp engine status` shows the cause"}.get(state, "")
-    return DoctorCheck("shared", WARN if fix else OK, summary, fix)
+        return "an engine is starting or stopping"
+    model, clients = status["model"] or "auto", int(status.get("clients", 0))
+    return f"process {status['pid']}, {model}, {status['status']}, used by {clients} editors"
 
 
 def next_edit() -> DoctorCheck:

@@ -102,12 +102,12 @@ def run_remove(options: argparse.Namespace) -> int:
 
 
 def refuse_in_use(weights: Weights) -> None:
-    """Raise WeightsError while this user's engine has the weights loaded."""
+    """Raise WeightsError while an engine of this user's has the weights loaded."""
     from speclsp.daemon import control
 
-    status = control.status() or {}
-    loaded = [str(status.get(role) or "").partition(" ")[0] for role in ("target", "draft")]
-    if weights.name in loaded:
-        raise WeightsError(
-            f"{weights.name} is loaded by the engine (process {status.get('pid')}): run `speclsp engine stop` first."
-        )
+    for status in control.statuses():
+        loaded = [str(status.get(role) or "").partition(" ")[0] for role in ("target", "draft")]
+        if weights.name in loaded:
+            raise WeightsError(
+                f"{weights.name} is loaded by an engine (process {status.get('pid')}): run `speclsp engine stop` first."
+            )

@@ -88,7 +88,7 @@ class Leases:
         completer, state = residency.completer, residency.state
         fields: json_fields.Json = {
             "status": state,
-            "pair": residency.model,
+            "model": residency.model,
             "version": __version__,
             "pid": os.getpid(),
         }

@@ -308,7 +308,7 @@ async def metrics(http: Http) -> Response:
     completer = context.residency.completer
     if completer is not None:
         names = {name: getattr(completer, name) for name in ("target", "draft", "device")}
-        context.metrics.set("pair_info", 1, pair=completer.model, **names, version=__version__)
+        context.metrics.set("model_info", 1, model=completer.model, **names, version=__version__)
     return Response(context.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -2,7 +2,7 @@
 
     listen        opens a port, on loopback unless another address is requested
     TcpGuard      refuses requests without the token, and any that a web page could have sent
-    TimedProtocol closes connections that send a byte now and then (slow loris)
+    TimedProtocol limits the number of connections, and closes those without an admitted request
 
 The Unix socket needs none of this: the system tells which user is at the other end (server_process.py). A TCP port is
 open to every user of the machine and to every web page in a browser on it, so its requests must authenticate. The
@@ -19,7 +19,7 @@ import json
 import re
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -28,15 +28,12 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from speclsp.daemon import platform
-from speclsp.engine.http import half_close
 from speclsp.engine.http.json_fields import error_json
 from speclsp.engine.http.responses import shown
 from speclsp.errors import EngineError
 from speclsp.private_files import os_errors
 
-HEADERS_S = 10.0  # from the first byte, or the connection's beginning, to the end of a request's headers
-BODY_S = 30.0  # from there to the end of its body
-IDLE_S = 60  # between two requests on one connection
+IDLE_S = 60.0  # from a connection's beginning, or an answer's end, to the next admitted request
 MAX_CONNECTIONS = 64
 MAX_HEADERS_BYTES = 16 * 2**10  # h11 bounds only what comes in pieces
 MAX_DRAINED_BYTES = 16 * 2**20  # of a refused request's body, so that its sender can read the refusal
@@ -132,7 +129,7 @@ class TcpGuard:
             check_host(scope, self.host)
             check_sender(scope)
             if self.has_token(scope):
-                scope["admitted"] = True  # TimedProtocol keeps these connections
+                scope["admitted"] = True  # TimedProtocol keeps its connection
                 return await self.app(scope, receive, send)
             if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
                 return await self.app(scope, receive, only_status(send))
@@ -266,35 +263,19 @@ async def answer(send: Send, code: int, fields: object, extra: tuple[tuple[bytes
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP with timeouts and a limit on connections, over TCP only, and with answers to half-closed connections."""
+    """HTTP with one timeout and a limit on connections, over TCP only."""
 
-    opened_s = 0.0  # by the loop's clock; 0: not over TCP
-    _phase = ""  # the part of a request that is awaited: "headers", "body" or ""
-    _alarm: asyncio.TimerHandle | None = None
-    _half_closed: half_close.HalfClosed | None = None
+    _alarm: asyncio.TimerHandle | None = None  # None: not over TCP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
             return
-        self.opened_s = self.loop.time()
-        self.timeout_keep_alive = min(IDLE_S, self.timeout_keep_alive)
-        self._await("headers")
-        self._evict_oldest()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
         self._restart_timer()
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection if the client still waits for an answer; asyncio closes it otherwise."""
-        if not half_close.awaits_answer(self.cycle) or half_close.is_gone(self.transport):
-            return False
-        if self.opened_s and half_close.may_probe(self.cycle):
-            self.transport.write(self.conn.send(half_close.PROBE) or b"")
-        self._half_closed = self._half_closed or half_close.HalfClosed(self.transport, self.loop)
-        return True
+        over_tcp = [other for other in self.connections if isinstance(other, TimedProtocol) and other._alarm]
+        if len(over_tcp) > MAX_CONNECTIONS:
+            transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that h11 refuses, with h11's reason; it names the header or line."""
@@ -310,46 +291,23 @@ class TimedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()  # begins the next request, if there is one
-        if self._half_closed is not None and self.cycle.response_complete:
-            self.transport.close()
-        self._restart_timer()
+        if self._alarm is not None:
+            self._restart_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._await("")
-        if self._half_closed is not None:
-            self._half_closed.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
         super().connection_lost(exc)
         # uvicorn leaves this timer after an error, and the timer keeps the whole connection in memory.
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
 
     def _restart_timer(self) -> None:
-        """Start the timer of the part that is awaited now. Further bytes of the same part do not restart it."""
-        if not self.opened_s or self.transport.is_closing():
-            return
-        state = self.conn.their_state
-        begun = bool(self.conn.trailing_data[0]) or self.cycle is None
-        self._await("body" if state is h11.SEND_BODY else "headers" if state is h11.IDLE and begun else "")
-
-    def _await(self, phase: str) -> None:
-        if phase == self._phase:
-            return
-        self._phase = phase
         if self._alarm is not None:
             self._alarm.cancel()
-        seconds = {"headers": HEADERS_S, "body": BODY_S}
-        self._alarm = self.loop.call_later(seconds[phase], self.transport.abort) if phase else None
+        self._alarm = self.loop.call_later(IDLE_S, self._expire)
 
-    def _evict_oldest(self) -> None:
-        """If there are too many connections, close the oldest without an admitted request, or else this one."""
-        others = [other for other in self._all() if other is not self and not other.transport.is_closing()]
-        if len(others) >= MAX_CONNECTIONS:
-            idle = [other for other in others if not other.is_answering()]
-            min(idle, key=lambda other: other.opened_s, default=self).transport.abort()
-
-    def _all(self) -> Iterator[TimedProtocol]:
-        return (other for other in self.connections if isinstance(other, TimedProtocol) and other.opened_s)
-
-    def is_answering(self) -> bool:
-        """True while an admitted request is being answered."""
-        return bool(self.cycle and not self.cycle.response_complete and self.cycle.scope.get("admitted"))
+    def _expire(self) -> None:
+        """Close the connection, unless an admitted request is being answered."""
+        if not (self.cycle and not self.cycle.response_complete and self.cycle.scope.get("admitted")):
+            self.transport.abort()

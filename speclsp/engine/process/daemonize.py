@@ -1,18 +1,17 @@
-"""Daemonizes the shared engine (fork, setsid, fork), so that it survives the editor that started it.
+"""Daemonizes an engine (fork, setsid, fork), so that it survives the editor that started it.
 
     speclsp engine --detach ──fork──setsid──fork──► the engine        an editor may kill its language server with all
             └ waits for "listens", and ends                           its children: the engine is none of them
 
 It forks before anything heavy is imported and before there is any thread, the only time when a process safely can. On
-macOS the system's libraries do not survive even that, so the engine is a fresh interpreter there. Windows cannot fork:
-`speclsp engine start` starts another interpreter outside the editor's job object, and ends when that one listens.
+macOS the system's libraries do not survive even that, and Windows cannot fork: there `speclsp engine start` starts
+another interpreter, on Windows outside the editor's job object, and ends when that one listens.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import select
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +19,8 @@ from typing import NoReturn
 
 from speclsp import config
 from speclsp.config import Config
-from speclsp.daemon import endpoint, launch, platform
-from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.daemon import launch, platform
+from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles, log_path, log_phrase, rooted
 from speclsp.engine.process import shared_engine
 from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.logfile import open_file
@@ -41,11 +40,13 @@ def start_detached(
     `lock`: the lock's handle, where the starter has taken it. Without one, a running engine with the same settings is
     a success. `keep_running`: also without clients. Raises SpeclspError with the reason when the engine cannot start.
     """
-    settings = launch.rooted(settings)
-    lock_or_engine = shared_engine.lock_or_running_engine() if lock is None else lock
+    settings = rooted(settings)
+    lock_or_engine = shared_engine.lock_or_running_engine(EngineFiles.of(settings)) if lock is None else lock
     if isinstance(lock_or_engine, EngineEndpoint):
-        shared_engine.check_compatible(lock_or_engine, settings, port)
-        print(shared_engine.running_message(lock_or_engine))
+        runs = shared_engine.running_message(lock_or_engine)
+        if port is not None:
+            raise EngineError(f"{runs}, and --port {port} needs one that starts now. `speclsp engine stop` ends it.")
+        print(runs)
         return 0
     read_end, write_end = os.pipe()
     if sys.platform == "win32" or not platform.CAN_FORK:
@@ -56,30 +57,11 @@ def start_detached(
         os.setsid()
         if os.fork():
             os._exit(0)  # so init is the engine's parent from the start, and it can get no terminal
-        if platform.FORK_NEEDS_EXEC:
-            exec_engine(command(settings, host, port, keep_running), lock_or_engine, write_end)
         run_as_daemon(settings, lock_or_engine, host, port, write_end, keep_running)
     os.close(write_end)
     os.close(lock_or_engine)
     os.waitpid(intermediate, 0)
-    code = await_listening(read_end)
-    if lock is not None and is_unread(2):  # the process that wanted it has ended: it need not wait for a first user
-        from speclsp.daemon import control
-
-        with suppress(OSError, SpeclspError):
-            running = endpoint.find()
-            if running is not None:
-                control.ask(running, "POST", "/leave", {"pid": running.pid})
-    return code
-
-
-def is_unread(handle: int) -> bool:
-    """True for a pipe without a reader."""
-    if sys.platform == "win32":
-        raise NotImplementedError
-    poll = select.poll()
-    poll.register(handle, select.POLLOUT)  # macOS reports no end to a poll without events (rdar://37537852)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    return await_listening(read_end)
 
 
 def await_listening(read_end: int) -> int:
@@ -94,7 +76,7 @@ def await_listening(read_end: int) -> int:
 
 def ended_early_message() -> str:
     """The sentence about an engine that ended without a reason."""
-    return f"the engine ended before it listened{launch.log_phrase()}."
+    return f"the engine ended before it listened{log_phrase()}."
 
 
 def run_detached(
@@ -105,8 +87,8 @@ def run_detached(
     port: int | None = None,
     keep_running: bool = False,
 ) -> int:
-    """Run the engine in the process that `spawn` or `exec_engine` started. Ends if another engine has the lock."""
-    lock_or_engine = shared_engine.lock_or_running_engine() if lock is None else lock
+    """Run the engine in the process that `spawn` started. Ends if another engine has the lock."""
+    lock_or_engine = shared_engine.lock_or_running_engine(EngineFiles.of(settings)) if lock is None else lock
     if not isinstance(lock_or_engine, EngineEndpoint):
         pipe = -1 if write_end is None else platform.descriptor(write_end)
         run_as_daemon(settings, lock_or_engine, host, port, pipe, keep_running)
@@ -133,7 +115,8 @@ def run_as_daemon(
                 os.close(handle)
 
         grace_s = None if keep_running else settings.engine.shutdown_delay_seconds
-        shared_engine.serve(settings, lock, host, port, grace_s=grace_s, on_listening=report_listening)
+        files = EngineFiles.of(settings)
+        shared_engine.serve(settings, files, host, port, grace_s=grace_s, on_listening=report_listening)
     except (SpeclspError, OSError) as error:
         failure = message(error)
     except BaseException as error:
@@ -169,29 +152,11 @@ def command(settings: Config, host: str, port: int | None, keep_running: bool) -
     return words + (["--host", host] if host else [])
 
 
-def handle_flags(lock: int, write_end: int) -> list[str]:
-    """The flags by which the process that stays knows the lock and the pipe that it inherits."""
-    return ["--lock-fd", str(platform.number_of(lock)), "--tell-fd", str(platform.number_of(write_end))]
-
-
-def exec_engine(words: list[str], lock: int, write_end: int) -> NoReturn:
-    """Replace this process by a new interpreter that inherits the lock and the pipe."""
-    for handle in (lock, write_end):
-        os.set_inheritable(handle, True)
-    try:
-        directory = config.runtime_dir()
-        os.chdir(directory)  # -m looks for modules in the working directory
-        os.execve(words[0], [*words, *handle_flags(lock, write_end)], launch.environment(directory))
-    except (OSError, SpeclspError) as error:
-        os.write(write_end, f"cannot start {words[0]}: {message(error)}".encode())
-    os._exit(1)
-
-
 def spawn(words: list[str], lock: int, read_end: int, write_end: int) -> int:
-    """`start_detached` without fork (Windows): start the process that stays, and wait until it listens."""
+    """`start_detached` without fork: start the process that stays, and wait until it listens."""
     directory = config.runtime_dir()
     try:
-        words = [*words, *handle_flags(lock, write_end)]
+        words = [*words, "--lock-fd", str(platform.number_of(lock)), "--tell-fd", str(platform.number_of(write_end))]
         platform.spawn_detached(words, directory, launch.environment(directory), [lock, write_end])
     except OSError as error:
         raise EngineError(sentence(error, words[0], "be run")) from error
@@ -205,7 +170,7 @@ def spawn(words: list[str], lock: int, read_end: int, write_end: int) -> int:
 
 def open_log(keep_stderr: bool = False) -> None:
     """Log to engine.log and redirect everything printed to it; discard both where there can be no log."""
-    handler = open_file(launch.log_path())
+    handler = open_file(log_path())
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     if handler is not None:

@@ -1,7 +1,7 @@
 """The `speclsp engine` process: listeners, signals, and its end. Imports uvicorn, as tcp_guard.py does.
 
-The socket answers at once; the model loads in the engine's thread. A signal, the end of the watched parent process, or
-the end of the last lease (leases.py) stops it, and after STOP_S it ends whatever it is doing. When a step hangs, or the
+The socket answers at once; the model loads in the engine's thread. A signal or the end of the last lease (leases.py)
+stops it, and after STOP_S it ends whatever it is doing. When a step hangs, or the
 device no longer answers, all requests fail and the process exits with code HUNG without ending its leases properly:
 clients treat that as a crash and start another engine, as service managers do.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -18,24 +19,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from speclsp.config import Config
-from speclsp.daemon import endpoint, platform
+from speclsp.daemon.engine_files import is_own_peer
 from speclsp.engine.api import Completer
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.routes import RouteContext, application
-from speclsp.engine.process import parent_watch, port_file, unix_socket
 from speclsp.engine.process.event_loop import SelectorConfig, report_exception, woken_by_signals
-from speclsp.engine.process.unix_socket import UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
-from speclsp.errors import EngineError, SpeclspError
+from speclsp.errors import SpeclspError
+from speclsp.observability.logfile import PrivateFile
 from speclsp.observability.metrics import Metrics
 from speclsp.private_files.os_errors import message
 
@@ -49,20 +48,15 @@ STOP_S = 1.2  # from the request to stop to the end of the process, even in the 
 log = logging.getLogger("speclsp.engine")
 
 
-class EngineReplaced(EngineError):
-    """Another engine has this one's place."""
-
-
 @dataclass(slots=True)
 class Listeners:
-    """The engine's listening sockets, and callbacks that keep it discoverable."""
+    """The engine's listening sockets."""
 
-    unix: UnixListener | None = None  # for this user's processes
+    unix: socket.socket | None = None  # for this user's processes
     tcp: socket.socket | None = None  # for clients with the token
     token: str = ""
     host: str = "127.0.0.1"  # of `tcp`, as it was requested
-    remove: Callable[[], None] = lambda: None  # remove the other files that make the engine discoverable
-    restore: Callable[[], UnixListener | None] = lambda: None  # restore removed files; the new socket, if it was one
+    remove: Callable[[], None] = lambda: None  # remove the files by which clients find the engine
 
     @property
     def url(self) -> str:
@@ -74,52 +68,7 @@ class Listeners:
 
     def sockets(self) -> list[socket.socket]:
         """All listening sockets."""
-        listening = (self.unix.listener if self.unix else None, self.tcp)
-        return [listener for listener in listening if listener is not None]
-
-    def close(self) -> None:
-        """Make the engine undiscoverable."""
-        self.remove()
-        if self.unix is not None:
-            self.unix.remove()
-
-
-def main(config: Config, socket: str | Path, watch_parent: int | None = None) -> int:
-    """Serve on the Unix socket at path `socket` until a signal, or until process `watch_parent` ends.
-
-    Without Unix sockets: on a port that a private file at that path names (port_file.py). With `watch_parent`, the end
-    of standard input counts as that process's end when it is a pipe. Returns the exit code: 0 after a requested end, 1
-    with one line on stderr when the model is unknown or the socket is not available.
-    """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
-    try:
-        load = model_loader(config)
-        listeners = socket_listeners(config, str(socket), of_a_parent=bool(watch_parent))
-    except SpeclspError as error:
-        print(f"speclsp engine: {error}", file=sys.stderr)
-        return 1
-    serve(config, load, listeners, watch_parent=watch_parent)
-    return 0
-
-
-def socket_listeners(config: Config, path: str, of_a_parent: bool) -> Listeners:
-    """The listener at `path`. `of_a_parent`: an editor waits for it, and made its directory. Raises SpeclspError."""
-    if not platform.HAS_UNIX_SOCKETS:
-        port = port_file.listen(path, config)
-        return Listeners(tcp=port.listener, token=port.token, remove=port.remove)
-    listener = unix_socket.listen(path)
-    listeners = Listeners(listener)
-    if of_a_parent:
-        listeners.remove = lambda: remove_with_directory(listener)
-    return listeners
-
-
-def remove_with_directory(listener: UnixListener) -> None:
-    """Remove the socket and the directory that an editor made for it, as the editor may be killed before it does."""
-    listener.remove()
-    if listener.path.parent.name.startswith(endpoint.SOCKET_DIRECTORY):
-        with suppress(OSError):  # it has other content
-            listener.path.parent.rmdir()
+        return [listener for listener in (self.unix, self.tcp) if listener is not None]
 
 
 def serve(
@@ -127,7 +76,6 @@ def serve(
     load: Load,
     listeners: Listeners,
     *,
-    watch_parent: int | None = None,
     grace_s: float | None = None,
     on_listening: Callable[[], None] = lambda: None,
 ) -> None:
@@ -148,12 +96,10 @@ def serve(
     try:
         scheduler.thread.start()
         scheduler.residency.ready_event.wait(READY_WAIT_S)
-        if watch_parent:
-            parent_watch.watch(watch_parent, server.stop)
         server.run(sockets=listeners.sockets())
     finally:
         server.stop()
-        listeners.close()
+        listeners.remove()
     scheduler.thread.join()  # in a long step, or while loading, it may not end: then the process ends after STOP_S
     server.ended.set()
     if server.failure is not None:
@@ -161,7 +107,7 @@ def serve(
 
 
 class EngineServer(uvicorn.Server):
-    """uvicorn on the engine's own sockets. It ends soon after `stop`, and keeps the engine discoverable until then."""
+    """uvicorn on the engine's own sockets. It ends soon after `stop`."""
 
     def __init__(
         self,
@@ -197,7 +143,6 @@ class EngineServer(uvicorn.Server):
         self.ended = threading.Event()  # the engine's thread has ended
         self.failure: SpeclspError | None = None  # raised by `on_listening`
         scheduler.on_device_lost = self.exit_hung
-        self._last_warning = ""  # why the engine could not be made discoverable, the last time
         self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
@@ -205,7 +150,7 @@ class EngineServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the process in the same way as the parent's end; uvicorn would raise them again."""
+        """Signals end the process as the last lease's end does; uvicorn would raise them again."""
         for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
             number = getattr(signal, name, None)
             if number is None:
@@ -238,33 +183,11 @@ class EngineServer(uvicorn.Server):
                 await asyncio.wait_for(self._woken.wait(), TICK_S)
 
     async def on_tick(self, counter: int) -> bool:
-        """Restore what makes the engine discoverable: other programs clean up runtime and temporary directories."""
-        if not self.should_exit:
-            try:
-                restored = self.listeners.restore()
-                if restored is not None:
-                    await self._listen_again(restored)
-            except EngineReplaced as error:
-                self.leases.leave(str(error))
-            except (SpeclspError, OSError) as error:
-                if (warning := message(error)) != self._last_warning:
-                    log.warning("%s", warning)
-                self._last_warning = warning
+        """Bound the log: prints of libraries go into it as well."""
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, PrivateFile):
+                handler.bound()
         return await super().on_tick(counter)
-
-    async def _listen_again(self, restored: UnixListener) -> None:
-        """Listen on the restored socket as well. Connections through the old one stay."""
-
-        def connected() -> asyncio.Protocol:
-            protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            return protocol
-
-        loop = asyncio.get_running_loop()
-        self.servers.append(await loop.create_server(connected, sock=restored.listener))
-        self.listeners.unix = restored
-        log.info("recreated the removed socket %s", restored.path)
 
     def stop(self) -> None:
         """Cancel all work, close, and end the process after STOP_S whatever still runs. From any thread; once."""
@@ -272,7 +195,7 @@ class EngineServer(uvicorn.Server):
             return
         self.should_exit = True
         threading.Thread(target=self._exit_after_stop, name="grace", daemon=True).start()
-        self.listeners.close()  # a new client starts another engine, which waits for the end of this one
+        self.listeners.remove()  # a new client starts another engine, which waits for the end of this one
         if self._loop is not None:
             with suppress(RuntimeError):  # it has closed
                 self._loop.call_soon_threadsafe(self.leases.close)
@@ -282,20 +205,24 @@ class EngineServer(uvicorn.Server):
     def exit_hung(self) -> None:
         """End the process, so that another engine can be started. From any thread; all others may hang.
 
-        engine.json stays, as that of a killed engine: the next engine starts with the flags in it.
+        The discovery file stays, as that of a killed engine: the next engine starts with the flags in it.
         """
         if not self._stopping.acquire(blocking=False):
             return  # it is ending
-        self.listeners.restore = lambda: None
-        self.listeners.remove = lambda: None
-        self.listeners.close()
         time.sleep(REPORT_S)
-        parent_watch.exit_now(HUNG)
+        exit_now(HUNG)
 
     def _exit_after_stop(self) -> None:
         if not self.ended.wait(STOP_S):
-            self.listeners.close()
-            parent_watch.exit_now()
+            self.listeners.remove()
+            exit_now(0)
+
+
+def exit_now(code: int) -> None:
+    """End the process without waiting for threads."""
+    with suppress(Exception):
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def http_protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
@@ -309,7 +236,7 @@ def http_protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
             super().connection_made(transport)
             connection = transport.get_extra_info("socket")
             if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
-                if not endpoint.is_own_peer(connection):
+                if not is_own_peer(connection):
                     transport.abort()
             elif connection is not None and guarded is not None:
                 self.app = guarded

@@ -17,7 +17,7 @@ from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 
 READY = ("ready", "asleep")  # not `Status.usable`: while a target loads, its draft model answers with other text
-UNAVAILABLE = ("error", "stopped", "waiting")
+UNAVAILABLE = ("error", "stopped")
 
 
 def without_retry(message: str) -> str:

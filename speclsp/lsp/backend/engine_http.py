@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from speclsp.daemon import endpoint
-from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.daemon.engine_files import EngineEndpoint, check_socket, is_own_peer
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 
 ANSWER_S = 5.0  # of each wait for a small answer
@@ -240,7 +239,7 @@ class EngineHttp:
         """
         parser = EventParser()
         async with self.request("GET", path, b"", timeout_s=None) as answer:
-            if not endpoint.is_own_peer(answer.peer):
+            if not is_own_peer(answer.peer):
                 raise InvalidResponse("it runs as another user.")
             if answer.status == 503:
                 raise ConnectionLost("it is shutting down")
@@ -263,7 +262,7 @@ def http_to(engine: EngineEndpoint) -> EngineHttp:
     if engine.socket:
         if not os.path.lexists(engine.socket):
             raise ConnectionLost("its socket does not exist")
-        endpoint.check_socket(Path(engine.socket))
+        check_socket(Path(engine.socket))
         return EngineHttp(socket=engine.socket)
     return EngineHttp(port=engine.port, token=engine.token)
 

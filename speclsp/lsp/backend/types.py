@@ -1,9 +1,7 @@
 """Types of the completion backend: a FimRequest goes in, a stream of pieces comes out.
 
-    engine_discovery.SharedEngine   the user's one shared engine, started by the first editor; HTTP over a Unix socket
-    own_engine.PrivateEngine        `engine.shared` = false: a child process that ends with this one
-    engine_client.AttachedEngine    an engine that listens on `engine.socket`
-    remote.remote.RemoteBackend     `remote.url`: the server's own /infill, or /v1/completions with the card's markers
+    engine_client.EngineClient     the user's shared engine for these settings; HTTP over a Unix socket
+    remote.remote.RemoteBackend    `remote.url`: the server's own /infill, or /v1/completions with the card's markers
 
 Closing the stream cancels the request: the server stops within one round. If a backend is not ready or disappears,
 `stream` raises EngineError, and its Status states the problem and the fix. `backend_choice.connect` chooses a backend.
@@ -121,7 +119,7 @@ class AdapterUse:
 class Status:
     """State of a backend, for the status line."""
 
-    state: str  # "starting" | "loading" | "ready" | "asleep" | "waiting" | "stopped" | "error"
+    state: str  # "starting" | "loading" | "ready" | "asleep" | "stopped" | "error"
     message: str = ""  # one sentence for a person
     progress: float | None = None  # 0 to 1 while loading, when known
     model: str = ""
@@ -130,7 +128,6 @@ class Status:
     draft: str = ""
     device: str = ""
     remote: str = ""  # the server that receives the code; "" when the code stays on this machine
-    shared: bool = False  # other editors use the same engine
     clients: int = 0  # editors that use it, this one included
     engine_pid: int = 0
     adapter: AdapterUse | None = None
@@ -170,11 +167,8 @@ class Backend(Protocol):
     def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         """The completion, round by round. Close the iterator to cancel. Raises EngineError."""
 
-    async def close(self) -> None:
-        """Stop, and release every resource."""
-
-    def end(self) -> None:
-        """End child processes after the event loop has stopped. Blocks for about a second at most."""
+    async def close(self, replaced: bool = False) -> None:
+        """Stop, and release every resource. `replaced`: end an engine too that no other client uses."""
 
 
 CANCEL_AGAIN_S = 0.5

@@ -4,7 +4,7 @@
     main thread      imports ───────────────────────────────────────────► the server handles the same messages again
 
 The server sends no second answer to `initialize`, and finds the engine that was launched here. Both are optional: a
-request with unusual params, or an engine that is not the shared one, is left to the server. No text of a document is
+request with unusual params, or a remote server, is left to the server. No text of a document is
 kept here.
 """
 
@@ -94,8 +94,7 @@ class Opening:
 
     def _open(self, document: Mapping[str, Any]) -> None:
         """Launch the shared engine if the document is eligible for suggestions."""
-        engine, remote = self.config.engine, self.config.remote
-        if not engine.shared or engine.socket or remote.url:
+        if self.config.remote.url:
             return
         facts = str(document["uri"]), str(document["languageId"]), len(document["text"])
         threading.Thread(target=self._launch_engine, args=facts, name="engine-start", daemon=True).start()

@@ -27,7 +27,7 @@ Outcome = TypeVar("Outcome")
 NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
 MAX_TRACES = 64  # documents whose last outcome is kept
 MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
-ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "shared", "clients")
+ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "clients")
 
 
 @dataclass(eq=False, repr=False)

@@ -156,11 +156,10 @@ class CompletionServer(SpecLanguageServer):
             old, self.backend, self._connected_config = self.backend, None, None
             if old is not None:
                 log.info("the settings require another backend")
-                await old.close()
+                await old.close(replaced=self._wants_backend)
             if self._wants_backend:
                 config = self._connected_config = self.config
-                log_line = logging.getLogger("speclsp.engine").info
-                self.backend = connect(config, self.backend_changed, log_line, self.client_name, self._own_url)
+                self.backend = connect(config, self.backend_changed, self.client_name, self._own_url)
                 self.backend.start()
 
     @property
@@ -193,11 +192,9 @@ class CompletionServer(SpecLanguageServer):
         self.publish_status()
 
     def end(self) -> None:
-        """Stop everything, engine included. The event loop has stopped."""
+        """Stop everything but the engine. The event loop has stopped."""
         for step in self.on_exit:
             step()
-        if self.backend is not None:
-            self.backend.end()
         log.info("speclsp ends")
 
     # ── status ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -249,7 +246,7 @@ class CompletionServer(SpecLanguageServer):
 
     def _status_without_backend(self) -> Status:
         config = self.config
-        status = Status(state="starting", model=config.model, device=config.device, shared=config.engine.shared)
+        status = Status(state="starting", model=config.model, device=config.device)
         return status if self._has_eligible_document else replace(status, state="asleep", message=NO_FILE)
 
     def request_ended(self, trace: Trace) -> None:

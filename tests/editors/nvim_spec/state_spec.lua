@@ -259,9 +259,6 @@ specs["the status line tells of loading, thinking, the last answer and errors"] 
   equal(line({ state = "error", message = "out of memory" }), "speclsp error")
   equal(notified(n, "out of memory"), 1)
   equal(line({ state = "asleep", message = "the model is unloaded" }), "speclsp asleep")
-  equal(line({ state = "waiting", message = "in use by 2 other editors" }), "speclsp waiting")
-  equal(line({ state = "waiting", message = "in use by 1 other editor" }), "speclsp waiting")
-  equal(notified(n, "in use by"), 1)
   equal(line({ state = "stopped", message = "the engine was stopped" }), "speclsp stopped")
   equal(notified(n, "the engine was stopped"), 1)
   equal(n:lua("return count_notices('unloaded')"), 0)
@@ -286,10 +283,9 @@ specs["the status names the engine's users and the host that receives the code"]
   local function engine(status)
     return n:lua("return require('speclsp.status').engine(...)", status)
   end
-  equal(engine({ state = "ready", engine_pid = 7, shared = true, clients = 1 }), "process 7, used by this Neovim")
-  equal(engine({ engine_pid = 7, shared = true, clients = 2 }), "process 7, shared with 1 more editor")
-  equal(engine({ engine_pid = 7, shared = true, clients = 4 }), "process 7, shared with 3 more editors")
-  equal(engine({ engine_pid = 7, shared = false, clients = 1 }), "process 7, of this Neovim alone")
+  equal(engine({ state = "ready", engine_pid = 7, clients = 1 }), "process 7, used by this Neovim")
+  equal(engine({ engine_pid = 7, clients = 2 }), "process 7, shared with 1 more editor")
+  equal(engine({ engine_pid = 7, clients = 4 }), "process 7, shared with 3 more editors")
   equal(engine({ engine_pid = 0 }), vim.NIL)
   n:lua("fake.status(...)", { state = "ready", pair = "p", device = "d", message = "", remote = "gpu.example:8000" })
   n:lua("vim.cmd.checkhealth('speclsp')")
@@ -307,7 +303,7 @@ end
 
 specs["the status of an engine that was stopped or has failed names the plugin's own command"] = function(n)
   n:open()
-  for state, is_named in pairs({ stopped = true, error = true, ready = false, waiting = false, loading = false }) do
+  for state, is_named in pairs({ stopped = true, error = true, ready = false, loading = false }) do
     n:lua("fake.status({ state = ..., message = 'why' })", state)
     n:settle()
     n:lua("vim.cmd.Speclsp('status')")

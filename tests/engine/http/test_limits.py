@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -21,12 +20,10 @@ METHODS = "import os\n\n\nclass A:\n    def f(self):\n        return 1\n\n    de
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    socket = tmp_path_factory.mktemp("t") / "e.sock"
-    program = [sys.executable, "-m", "speclsp", "engine", "--model", "tiny", "--socket", str(socket)]
     # a round in float32 takes longer than the least limit, 1 ms
     limits = (f"engine.context_tokens={CONTEXT_TOKENS}", "engine.threads=1", "engine.quantization=fp32")
     options = [word for limit in limits for word in ("--set", limit)]
-    process = EngineProcess(socket, *options, program=program).wait()
+    process = EngineProcess(tmp_path_factory.mktemp("t"), *options, model="tiny").wait()
     wait_until(lambda: process.http.get("/health").json()["status"] == "ok", 60)
     yield process
     process.close()

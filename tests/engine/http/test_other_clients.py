@@ -23,8 +23,7 @@ import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engine.engine_process import events
-from support.engine.tcp_engine import TcpEngine
+from support.engine.engine_process import TcpEngine, events
 from support.waiting import wait_until
 
 from speclsp.lsp.backend.infill_codec import parse_piece, request_body, route
@@ -615,7 +614,7 @@ def test_tokens_that_were_left_out_are_counted_only_where_they_were_made(tiny: T
 
 def test_health_without_a_token_returns_no_more_than_llama_cpp(engine: TcpEngine):
     assert httpx.get(engine.url + "/health").json() == {"status": "ok"}
-    assert engine.http.get("/health").json()["pair"] == "echo"
+    assert engine.http.get("/health").json()["model"] == "echo"
 
 
 def test_an_unloaded_engine_is_healthy_for_programs_without_a_third_state():

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.engine.engine_process import COMMAND, EngineProcess
+from support.engine.engine_process import EngineProcess
 from support.engine.random_models import NATIVE
 from support.waiting import wait_until
 from support.weights import small_adapters
@@ -40,9 +40,8 @@ def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def loaded_engine(home: Path, *words: str) -> Iterator[EngineProcess]:
     """An engine with tiny and one thread, after it has loaded the model or failed to."""
-    socket = home / "engine.sock"
-    own = ["--model", "tiny", "--socket", str(socket), "--set", f"models_dir={home}", "--set", "engine.threads=1"]
-    engine = EngineProcess(socket, program=[*COMMAND, *own, *words])
+    settings = ("--set", f"models_dir={home}", "--set", "engine.threads=1")
+    engine = EngineProcess(home / "engine", *settings, *words, model="tiny")
     try:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").json()["status"] in ("ok", "error"), LOADED_S)

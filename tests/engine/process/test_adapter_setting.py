@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.engine.engine_process import COMMAND, EngineProcess
+from support.engine.engine_process import EngineProcess
 from support.waiting import wait_until
 from support.weights import small_adapters
 
@@ -19,9 +19,9 @@ HOLE = {"input_prefix": "class Stack:\n    def __init__(self):\n        self._it
 @contextmanager
 def engine(models_dir: Path, *more: str) -> Iterator[EngineProcess]:
     """An engine with the tiny model that is loaded and served."""
-    socket = models_dir / f"{len(list(models_dir.iterdir()))}.sock"  # a killed engine leaves its own
-    words = ["--model", "tiny", "--socket", str(socket), "--set", f"models_dir={models_dir}"]
-    process = EngineProcess(socket, program=[*COMMAND, *words, "--set", "engine.threads=1", *more])
+    place = models_dir / f"run{len(list(models_dir.iterdir()))}"  # a killed engine leaves its files
+    settings = ("--set", f"models_dir={models_dir}", "--set", "engine.threads=1")
+    process = EngineProcess(place, *settings, *more, model="tiny")
     try:
         process.wait()
         wait_until(lambda: process.http.get("/health").json()["status"] == "ok", LOADED_S)

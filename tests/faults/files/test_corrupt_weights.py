@@ -190,7 +190,7 @@ def test_every_fault_is_reported_in_one_line_with_the_file_the_values_and_the_re
     """`speclsp complete` in a process for each fault."""
     source = tmp_path / "app.py"
     source.write_text(CODE)
-    words = ("complete", f"{source}:2:12", "--own-engine", "--model", "hubbed", "--set", "engine.offline=true")
+    words = ("complete", f"{source}:2:12", "--model", "hubbed", "--set", "engine.offline=true")
     longest_s = 0.0
     kinds = [kind for kind in FAULTS if soak or kind not in TORCH]  # importing torch takes seconds for each
     for kind in kinds:
@@ -301,6 +301,6 @@ def test_the_users_own_directory_is_named_in_the_error_and_never_changed(house: 
         (("--model", "hubbed", "--set", f"models_dir={tmp_path / 'mine'}"), f"remove it and run {REPAIR}"),
         (("--model", str(mine)), "`speclsp models list`"),
     ):
-        code, output = house.fork("complete", f"{source}:2:12", "--own-engine", *words)
+        code, output = house.fork("complete", f"{source}:2:12", *words)
         assert code == 2
         assert wanted in output and way_out in output, output

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from promises import Measured
-from support.engine.engine_process import COMMAND, EngineProcess
+from support.engine.engine_process import EngineProcess
 from support.lsp.lsp_client import ROOT
 from support.waiting import wait_until
 from support.weights import tiny_gguf
@@ -280,7 +280,7 @@ def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
     """The output of a process that completes with the model in `folder`, and its peak memory."""
     source = root / "app.py"
     source.write_text("def add(a, b):\n    return ")
-    words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--own-engine", "--model", str(folder)]
+    words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--model", str(folder)]
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
     )
@@ -294,8 +294,7 @@ def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_
     folder = tmp_path / "model"
     shutil.copytree(TINY, folder)
     edit(folder, vocab_size=4096)
-    socket = isolated / "run" / "e.sock"
-    engine = EngineProcess(socket, program=[*COMMAND, "--model", str(folder), "--socket", str(socket)])
+    engine = EngineProcess(isolated / "e", model=str(folder))
     try:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").json()["status"] == "error", BOUND_S)

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from promises import Measured
-from support.engine.engine_process import COMMAND, EngineProcess
+from support.engine.engine_process import EngineProcess
 from support.faults.typing_storm import CANCELLED, Clocked, quantile, total
 from support.lsp.editor_client import Page
 from support.soak import in_soak
@@ -125,11 +125,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
     with ExitStack() as stack:
 
         def start(model: str, *settings: str) -> EngineProcess:
-            socket = tmp_path / "s"
             flags = [word for setting in settings for word in ("--set", setting)]
-            program = [*COMMAND, "--model", model, "--socket", str(socket), *flags]
-            process = stack.enter_context(closing(EngineProcess(socket, program=program)))
-            wait_until(lambda: socket.exists() or process.process.poll() is not None, 60)
+            process = stack.enter_context(closing(EngineProcess(tmp_path / "s", *flags, model=model)))
             process.wait()
             wait_until(lambda: is_ready(process), 240)
             return process

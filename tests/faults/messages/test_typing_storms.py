@@ -79,9 +79,11 @@ def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promis
         assert total(editor, "rounds_total") > rounds and storms[rate].left
 
     with ExitStack() as stack:
-        own = "engine.shared=false"  # one engine for each, so that each has its own figures
-        setting = ("--set", f"echo.round_ms={ROUND_MS}", "--set", own, "--set", "completion.timeout_ms=20000")
-        editors = {rate: stack.enter_context(Clocked(*setting)) for rate in RATES}
+        setting = ("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.timeout_ms=20000")
+        editors = {}
+        for number, rate in enumerate(RATES):  # one engine for each, so that each has its own figures
+            own = ("--set", f"engine.threads={number}")
+            editors[rate] = stack.enter_context(Clocked(*setting, *own))
         for editor in editors.values():
             editor.begin()
         with ThreadPoolExecutor(len(LANES)) as pool:

@@ -51,7 +51,6 @@ def hostile(attacker: socket.socket, repository: Path) -> dict[str, Any]:
         "remote.model": "evil",
         "remote.api": "infill",
         "remote.ca_file": str(repository / "evil.pem"),
-        "engine.socket": str(repository / "evil.sock"),
         "engine.offline": False,
         "models_dir": str(repository / "models"),
         "model": str(repository / "model"),

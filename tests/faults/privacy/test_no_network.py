@@ -45,7 +45,7 @@ def test_the_command_line_works_without_a_network(promise: Measured, soak: bool,
         ["engine", "status"],
     ]
     if soak:
-        commands += [["complete", place, "--model", "tiny", "--own-engine", "--json"], ["demo", "--model", "tiny"]]
+        commands += [["complete", place, "--model", "tiny", "--json"], ["demo", "--model", "tiny"]]
     for words in commands:
         done = sealed(sys.executable, "-m", "speclsp", *words)
         assert done.returncode >= 0, f"{words}: killed by signal {-done.returncode}, which is how a socket ends"
@@ -67,9 +67,8 @@ class Sealed(Editor):
 
 
 @pytest.mark.promise(26, 27)
-@pytest.mark.parametrize("shared", ["true", "false"])
-def test_an_editor_is_served_without_a_network(promise: Measured, soak: bool, shared: str):
-    with Sealed("--set", f"engine.shared={shared}", model="tiny" if soak else "echo") as editor:
+def test_an_editor_is_served_without_a_network(promise: Measured, soak: bool):
+    with Sealed(model="tiny" if soak else "echo") as editor:
         editor.begin()
         page, cursor, answered = Page(editor, SOURCE), CURSOR, 0
         for letter in "result * 2":

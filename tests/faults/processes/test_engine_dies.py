@@ -18,7 +18,6 @@ SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 PATIENCE_S = 180.0  # limit of a wait, on a busy machine
 SLOW_ROUNDS = ("--set", "echo.round_ms=30", "--set", "completion.timeout_ms=60000")
-WHOSE = {"shared": (), "its own": ("--set", "engine.shared=false")}
 
 
 def engine_of(editor: Editor) -> int:
@@ -41,10 +40,9 @@ def ask_until_answered(editor: Editor, page: Page) -> float:
 
 
 @pytest.mark.promise(5)
-@pytest.mark.parametrize("whose", WHOSE)
-def test_a_killed_engine_costs_one_empty_answer_and_a_load(whose: str, soak: bool, promise: Measured):
+def test_a_killed_engine_costs_one_empty_answer_and_a_load(soak: bool, promise: Measured):
     kills = 20 if soak else 2
-    with Editor(*SLOW_ROUNDS, *WHOSE[whose]) as editor:
+    with Editor(*SLOW_ROUNDS) as editor:
         editor.begin()
         began_s = time.monotonic()
         load_s = began_s - editor.started  # the first start, with the language server's own
@@ -68,7 +66,7 @@ def test_a_killed_engine_costs_one_empty_answer_and_a_load(whose: str, soak: boo
         assert "error" not in editor.states(), "with completions in between this is no loop"
         assert max(answered_ms) < 20 * 250
         promise.measured(
-            f"{kills} kills of an engine, {whose}: answered empty after {max(answered_ms):.0f} ms at most and ready"
+            f"{kills} kills of an engine: answered empty after {max(answered_ms):.0f} ms at most and ready"
             f" again after {max(back_s):.1f} s at most, the first start took {load_s:.1f} s; 0 popups",
             holds=max(answered_ms) <= 250 and max(back_s) <= load_s + 2,
         )
@@ -96,14 +94,9 @@ LOOPS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.promise(6)
-@pytest.mark.parametrize(
-    ("loop", "whose"),
-    [("at every question", "its own"), *in_soak(("as it loads", "shared"), ("as it starts", "shared"))],
-)
-def test_a_crash_loop_ends_with_one_status_until_the_user_retries(
-    loop: str, whose: str, trouble: Trouble, promise: Measured
-):
-    with Editor(*WHOSE[whose]) as editor:
+@pytest.mark.parametrize("loop", ["at every question", *in_soak("as it loads", "as it starts")])
+def test_a_crash_loop_ends_with_one_status_until_the_user_retries(loop: str, trouble: Trouble, promise: Measured):
+    with Editor() as editor:
         trouble.at(*LOOPS[loop])
         began_s = time.monotonic()
         editor.initialize(CAPABILITIES)
@@ -137,7 +130,7 @@ def test_a_crash_loop_ends_with_one_status_until_the_user_retries(
         assert editor.call("speclsp/retry")["retrying"] is False
         assert editor.popups() == [] and editor.process.poll() is None
         promise.measured(
-            f"dies {loop}, {whose}: {starts} start{'s' if starts > 1 else ''} in {took_s:.1f} s and no more, one status"
+            f"dies {loop}: {starts} start{'s' if starts > 1 else ''} in {took_s:.1f} s and no more, one status"
             f" and then empty within {each_ms:.0f} ms each; another try works once the cause is gone",
             holds=starts <= 3 and each_ms < 50,
         )

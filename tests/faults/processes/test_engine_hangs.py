@@ -21,14 +21,15 @@ from support.lsp.lsp_client import gone_within
 
 from speclsp import config
 from speclsp.config import Config
-from speclsp.daemon import control, endpoint, launch
-from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.daemon import control, launch
+from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
 from speclsp.engine.http import token_file
 from speclsp.process_resources.programs import is_gone
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 PATIENCE_S = 180.0  # limit of a wait, on a busy machine
+FILES = EngineFiles.of(Config(model="echo"))
 HASTY = ("--set", "completion.timeout_ms=500")
 PROBE_S = 5.0  # limit of a health answer while a request waits
 
@@ -78,8 +79,8 @@ def fault_messages(editor: Editor, count: int) -> list[str]:
 
 @pytest.mark.promise(19)
 def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: Trouble, promise: Measured):
-    """A stopped engine shared by three editors; and an editor's own engine in which no thread runs."""
-    with editors(3) as sharing, editors(1, "--set", "engine.shared=false") as (alone,):
+    """A stopped engine shared by three editors; and one with other settings in which no thread runs."""
+    with editors(3) as sharing, editors(1, "--set", "echo.round_ms=1") as (alone,):
         everybody = [*sharing, alone]
         old = [engine_of(editor) for editor in everybody]
         since = [len(editor.statuses()) for editor in everybody]
@@ -116,7 +117,7 @@ def test_the_engine_that_replaces_a_hung_one_serves_on_its_port_again(isolated: 
     """The user has started it with a port; the editor that replaces it knows nothing of that."""
     command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
-    hung = endpoint.find()
+    hung = FILES.find()
     assert hung is not None
     port = int(hung.start_flags[hung.start_flags.index("--port") + 1])
     with editors(1, "--set", "engine.shutdown_delay_seconds=0") as (editor,):
@@ -127,7 +128,7 @@ def test_the_engine_that_replaces_a_hung_one_serves_on_its_port_again(isolated: 
         assert has_another(editor, hung.pid)
         over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
         assert control.ask(over_tcp, "GET", "/status")["pid"] == engine_of(editor)
-        assert control.stop()
+        assert control.stop(FILES)
 
 
 @pytest.mark.promise(19)
@@ -199,19 +200,18 @@ with socket.socket(socket.AF_UNIX) as server:
 @pytest.mark.promise(19)
 def test_only_a_process_that_listens_there_and_is_an_engine_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(control, "ENDS_S", 0.2)
-    path, pipe = config.runtime_dir() / "engine.sock", subprocess.PIPE
+    path, pipe = config.runtime_dir() / "s", subprocess.PIPE
     listens = subprocess.Popen([sys.executable, "-c", LISTENS, str(path)], stdin=pipe, stdout=pipe, text=True)
     bystander = subprocess.Popen(["sleep", "60"])
     try:
         assert listens.stdout is not None
         assert listens.stdout.readline() == "listens\n"
         for pid in (listens.pid, bystander.pid):  # one listens but is no engine; the other does not listen
-            endpoint.write(EngineEndpoint(pid=pid, socket=str(path)))
-            running = endpoint.find()
-            assert running is not None
-            assert not control.end_hung(running)
+            running = EngineEndpoint(pid=pid, socket=str(path))
+            FILES.write(running)
+            assert not control.end_hung(FILES, running)
         path.unlink()
-        assert not control.end_hung(running), "the engine has gone, and its number is another's by now"
+        assert not control.end_hung(FILES, running), "the engine has gone, and its number is another's by now"
         assert (listens.poll(), bystander.poll()) == (None, None)
     finally:
         for process in (listens, bystander):
@@ -226,7 +226,7 @@ def test_an_engine_being_killed_by_another_editor_is_awaited(monkeypatch: pytest
     monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])  # lengthens that moment
     killing = threading.Timer(0.2, os.kill, (old.pid, signal.SIGKILL))
     killing.start()
-    assert control.end_hung(old) and is_gone(old.pid)
+    assert control.end_hung(FILES, old) and is_gone(old.pid)
     killing.join()
 
 
@@ -235,8 +235,8 @@ def test_an_engine_replaced_by_another_editor_is_left_alone():
     old = launch.start(Config(model="echo"))
     assert old is not None
     os.kill(old.pid, signal.SIGSTOP)
-    assert control.end_hung(old) and is_gone(old.pid)
+    assert control.end_hung(FILES, old) and is_gone(old.pid)
     new = launch.start(Config(model="echo"))
     assert new is not None and new.pid != old.pid
-    assert control.end_hung(old), "it has gone"
-    assert control.alive() == new
+    assert control.end_hung(FILES, old), "it has gone"
+    assert control.alive(FILES) == new

@@ -131,8 +131,7 @@ def test_missing_params_are_a_client_error_for_every_method():
 @pytest.mark.parametrize("orderly", [True, False], ids=["after shutdown", "without"])
 @pytest.mark.parametrize("work", ["loading", "in a round"])
 def test_exit_does_not_wait_for_work(work: str, orderly: bool, promise):
-    alone = "--set", f"engine.shared={str(work != 'loading').lower()}"  # a model that takes time to load
-    with Editor(*alone, "--set", "echo.round_ms=3000", "--set", "completion.timeout_ms=60000") as editor:
+    with Editor("--set", "echo.round_ms=3000", "--set", "completion.timeout_ms=60000") as editor:
         if work == "loading":
             editor.initialize(CAPABILITIES)
         page = Page(editor if work == "loading" else editor.begin(), SOURCE)

@@ -27,17 +27,18 @@ AS_OTHER = f"""
 import json, os, sys
 from speclsp import config, process_resources
 from speclsp.config import directories
-from speclsp.daemon import control, endpoint
+from speclsp.daemon import control
+from speclsp.daemon.engine_files import EngineFiles
 import platformdirs, psutil, pwd
 platformdirs.user_cache_path("warm")  # imports its module for this system
 os.setgroups([])
 os.setgid({OTHER_UID})
 os.setuid({OTHER_UID})
-status = control.status()
+running = control.running()
 queried = sorted(os.listdir(os.environ["HOME"]))
-lock = endpoint.try_lock()
+lock = EngineFiles.of(config.Config()).try_lock()
 print(json.dumps({{
-    "status": status, "queried": queried, "locked": lock is not None,
+    "running": running, "queried": queried, "locked": lock is not None,
     "runtime": str(config.runtime_dir()), "log": str(config.log_dir()), "index": str(config.index_dir()),
     "config": str(config.config_path()), "cache": str(config.cache_dir()),
 }}))
@@ -70,7 +71,7 @@ def test_an_editor_and_the_command_line_find_the_same_engine(foreign_run: Path, 
     with Editor() as editor:
         editor.begin()
         pid = editor.statuses()[-1]["engine_pid"]
-        reported = json.loads(speclsp("engine", "status", "--json").stdout)
+        (reported,) = json.loads(speclsp("engine", "status", "--json").stdout)["engines"]
         assert reported["pid"] == pid > 0
         assert not reported["socket"].startswith(f"{foreign_run}/")
         assert editor.statuses()[-1]["log"] == str(config.log_dir() / "lsp.log")
@@ -93,7 +94,7 @@ def test_another_user_with_roots_variables_uses_directories_of_its_own(isolated:
     )
     assert ended.returncode == 0, ended.stderr
     answer = json.loads(ended.stdout)
-    assert answer["status"] is None and answer["queried"] == []
+    assert answer["running"] == [] and answer["queried"] == []
     state = home / ".local" / "state" / "speclsp"
     systems = Path(directories.RUNTIME_DIRS) / str(OTHER_UID)
     assert Path(answer["runtime"]) == (systems / "speclsp" if systems.is_dir() else state / "run")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,10 +29,8 @@ FIELDS = ("input_prefix", "input_suffix", "previous", "draft_window", "extra", "
 
 @pytest.fixture
 def engine(isolated: Path, soak: bool) -> Iterator[EngineProcess]:
-    socket = isolated / "run" / "e"
-    arguments = ["-m", "speclsp", "engine", "--model", PAIR, "--socket", str(socket)]
-    arguments += [] if soak else ["--set", "engine.context_tokens=512"]  # each prompt fills the context
-    with closing(EngineProcess(socket, program=[sys.executable, *arguments])) as engine:
+    short = () if soak else ("--set", "engine.context_tokens=512")  # each prompt fills the context
+    with closing(EngineProcess(isolated / "e", *short, model=PAIR)) as engine:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").status_code == 200, 120)
         engine.http.timeout = 600

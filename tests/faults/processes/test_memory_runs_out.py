@@ -19,6 +19,9 @@ from support.engine.engine_process import EngineProcess, engine_starter
 from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
 
+from speclsp.config import Config
+from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
+
 pytestmark = pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="only Linux limits another process's memory")
 
 LOADED_S = 120.0  # on a busy machine
@@ -35,6 +38,7 @@ from speclsp.config import Config
 from speclsp.config import EngineConfig
 from speclsp.engine.model import decoder
 from speclsp.engine.process import server_process as process
+from speclsp.engine.process import shared_engine
 
 WANTED, HELD = Path(sys.argv[1] + ".hungry"), Path(sys.argv[1] + ".held")
 
@@ -51,7 +55,7 @@ def hungry(name, place):
 hungry("extend", "prefill")
 hungry("forward", "verify")
 engine = EngineConfig(context_tokens={context_tokens}, threads=1, quantization="fp32")
-sys.exit(process.main(Config(model="tiny", engine=engine), sys.argv[1]))
+shared_engine.run_foreground(Config(model="tiny", engine=engine))
 """
 Start = Callable[..., EngineProcess]
 
@@ -110,7 +114,7 @@ def test_repeated_memory_exhaustion_costs_one_request_each_time_and_leaks_nothin
 ):
     cycles = 50 if soak else 6  # every second one unloads the model
     engine = start()
-    hungry = Path(f"{engine.socket}.hungry")
+    hungry = Path(f"{engine.place}.hungry")
     expected = [ask(engine, number)[1] for number in range(2)]
     started_mib, longest_s, next_s = resident_mib(engine), 0.0, 0.0
     for cycle in range(cycles):
@@ -145,7 +149,7 @@ def test_a_full_cache_fails_one_request_and_the_others_are_answered(start: Start
     before four have started.
     """
     engine = start(LARGE_CONTEXT_TOKENS)
-    held = Path(f"{engine.socket}.held")
+    held = Path(f"{engine.place}.held")
     fields = {"speculation": {"enabled": False}}
     expected = [ask(engine, number, **fields)[:2] for number in range(WINDOWS)]
     with no_more_memory(engine, ROOM_MIB), ThreadPoolExecutor(WINDOWS) as pool:
@@ -169,8 +173,9 @@ def test_a_full_cache_fails_one_request_and_the_others_are_answered(start: Start
 @pytest.mark.promise(18)
 def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, promise: Measured):
     engine = start()
-    hungry, source = Path(f"{engine.socket}.hungry"), "def add(a, b):\n    return \n"
-    settings = ("--set", f"engine.socket={engine.socket}", "--set", "completion.timeout_ms=30000")
+    hungry, source = Path(f"{engine.place}.hungry"), "def add(a, b):\n    return \n"
+    EngineFiles.of(Config(model="tiny")).write(EngineEndpoint(pid=0, socket=str(engine.socket)))
+    settings = ("--set", "completion.timeout_ms=30000")
     settings += ("--set", "completion.prefetch_next=false")  # it would exhaust memory by itself and be counted
     with Editor(*settings, model="tiny") as editor:
         editor.begin()

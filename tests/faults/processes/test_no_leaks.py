@@ -194,7 +194,7 @@ def closes(editor: Clocked, number: int) -> None:
 @pytest.mark.real
 @pytest.mark.timeout(900)
 def test_an_hour_of_typing_fills_the_engines_caches_up_to_their_bounds(coder_0_5b: Path):
-    given = {"models_dir": str(coder_0_5b.parent), "engine.shared": False, "engine.offline": True}
+    given = {"models_dir": str(coder_0_5b.parent), "engine.offline": True}
     settings = config.load({"model": coder_0_5b.name, **given})
     assert start.measure_memory(settings, typed_hour.REQUESTS)["private_mib"] <= MAX_PRIVATE_MIB
 

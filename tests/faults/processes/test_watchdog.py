@@ -29,6 +29,7 @@ import sys, time
 from speclsp.config import Config
 from speclsp.engine.scheduling import device_memory as memory
 from speclsp.engine.process import server_process as process
+from speclsp.engine.process import shared_engine
 from speclsp.engine.scheduling import watchdog
 from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
@@ -67,7 +68,7 @@ class Completion:
         yield Piece(text="done", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
 
 process.model_loader = lambda config: lambda progress: Steps()
-sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
+shared_engine.run_foreground(Config(model="tiny"))
 """
 IMPATIENT = """
 if "engine" in sys.orig_argv:
@@ -131,8 +132,7 @@ def test_a_hung_step_fails_every_request_and_ends_the_process(
     assert {status for status, _, _ in results} == {503}
     assert all("a step of steps hangs" in sentence and "starts another" in sentence for _, sentence, _ in results)
     assert code == HUNG
-    assert log.count("\n") == 1 and "hangs" in log
-    assert not engine.socket.exists(), "nobody is led there"
+    assert log.count("hangs") == 1
     with pytest.raises(httpx.RemoteProtocolError):  # the connection is cut: a client with a lease sees a crash
         lease.result()
     assert floor_s <= after_s < floor_s + 15

@@ -96,7 +96,7 @@ def test_completion_can_be_turned_off_and_on_without_another_engine():
         assert editor.items(page.ask(0)) == []
         assert editor.engines() == [engine]
         assert problems(editor) == []
-        assert control.stop(), "nobody waits for its grace here"
+        assert [control.stop(files) for files in control.running()], "nobody waits for its grace here"
 
 
 def test_no_engine_is_started_while_completion_is_off():

@@ -1,4 +1,4 @@
-"""A real `speclsp engine` process on a socket of its own, with a client of its HTTP routes."""
+"""A real `speclsp engine` process in a runtime directory of its own, with a client of its HTTP routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 from windows.harness.program import IS_FOREIGN, engine_client, program
 
-from speclsp.daemon import platform
 from support.waiting import wait_until
 
 COMMAND = program("engine")
@@ -27,11 +26,12 @@ WANT_ONE = """
 import sys, threading, time
 from speclsp.config import Config
 from speclsp.daemon import control, launch
+from speclsp.daemon.engine_files import EngineFiles
 launch.START_WAIT_S = float(sys.argv[1]) if sys.argv[1:] else launch.START_WAIT_S
-pids = []
+ECHO, pids = Config(model="echo"), []
 def want():
-    while (engine := control.alive()) is None:
-        launch.start(Config(model="echo"))
+    while (engine := control.alive(EngineFiles.of(ECHO))) is None:
+        launch.start(ECHO)
         time.sleep(0.02)
     pids.append(engine.pid)
 threads = [threading.Thread(target=want) for _ in range(5)]
@@ -49,36 +49,41 @@ class EngineProcess:
     """The process and its client. `more`: further command-line arguments; `program`: another command."""
 
     def __init__(
-        self, socket: Path, *more: str, round_ms: int = 0, program: list[str] | None = None, stdin: int | None = None
+        self, place: Path, *more: str, model: str = "echo", round_ms: int = 0, program: list[str] | None = None
     ) -> None:
-        self.socket = socket
-        address = ["--port", "0"] if IS_FOREIGN else ["--socket", str(socket)]
-        command = program or [*COMMAND, "--model", "echo", *address, "--set", f"echo.round_ms={round_ms}"]
+        """`place`: a runtime directory for this engine, made if missing."""
+        place.mkdir(mode=0o700, exist_ok=True)
+        self.place, self.socket = place, Path()
+        port = ["--port", "0"] if IS_FOREIGN else []
+        command = program or [*COMMAND, "--model", model, *port, "--set", f"echo.round_ms={round_ms}"]
         self.process = subprocess.Popen(
             [*command, *more],
-            stdin=stdin or subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if IS_FOREIGN else None,
             stderr=subprocess.PIPE,
             text=True,
-            env=own_runtime(socket) if IS_FOREIGN else None,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(place)},
         )
-        self.http = engine_client({"socket": str(socket)}, **HTTP)
+        self.http = httpx.Client()
 
     def wait(self) -> EngineProcess:
-        """Wait until its socket answers; on Windows, its port, whose number is in a file in the socket's place."""
+        """Wait until it answers."""
         if IS_FOREIGN:
             match = next(filter(None, (PORT.search(line) for line in self.process.stdout)), None)
-            if match:
-                token = (Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "token").read_text().strip()
-                self.http = engine_client({"port": match[1], "token": token}, **HTTP)
+            state = {"port": match[1], "token": own_token()} if match else {}
         else:
-            wait_until(lambda: self.socket.exists() or self.process.poll() is not None)
-            if not platform.HAS_UNIX_SOCKETS and self.socket.exists():
-                self.http = engine_client(json.loads(self.socket.read_text("utf-8")), **HTTP)
+            wait_until(lambda: self._state() or self.process.poll() is not None)
+            state = self._state()
         if self.process.poll() is not None:
             raise AssertionError(f"the engine ended: {self.process.stderr.read()}")
+        self.socket, self.http = Path(state.get("socket", "")), engine_client(state, **HTTP)
         self.http.get("/health")
         return self
+
+    def _state(self) -> dict[str, Any]:
+        """The content of its discovery file; {} before it listens."""
+        paths = list(self.place.glob("speclsp/engine-*.json"))
+        return json.loads(paths[0].read_text("utf-8")) if paths else {}
 
     def infill(self, **fields: Any) -> dict[str, Any]:
         """The answer to one POST /infill about ABC."""
@@ -116,11 +121,9 @@ class EngineProcess:
             self.process.communicate()
 
 
-def own_runtime(socket: Path) -> dict[str, str]:
-    """The environment of an engine on a port beside others: a runtime directory has one."""
-    folder = socket.with_name(f"{socket.name}.run")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+def own_token() -> str:
+    """The token of an engine's requested port."""
+    return (Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "token").read_text().strip()
 
 
 def events(reply: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -132,9 +135,9 @@ def events(reply: httpx.Response) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def engine_starter(directory: Path) -> Iterator[Callable[..., EngineProcess]]:
-    """A function that starts engines on sockets of their own in `directory`; they end with the context.
+    """A function that starts engines in runtime directories of their own in `directory`; they end with the context.
 
-    Its `program` is Python source that runs with the socket's path as its argument, in place of the command.
+    Its `program` is Python source that runs in place of the command, with the runtime directory as its argument.
     """
     engines: list[EngineProcess] = []
 
@@ -149,3 +152,43 @@ def engine_starter(directory: Path) -> Iterator[Callable[..., EngineProcess]]:
     finally:
         for engine in engines:
             engine.close()
+
+
+class TcpEngine:
+    """A real `speclsp engine --port 0` with directories of its own, and an authenticated client of its TCP port.
+
+    `root`: a short, empty directory.
+    """
+
+    def __init__(self, root: Path, *more: str, model: str = "echo") -> None:
+        self.root = root
+        places = {f"XDG_{name}_HOME": str(root / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
+        (root / "run").mkdir(mode=0o700)
+        command = program("engine", "--model", model, "--port", "0", *more)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(root / "stderr").open("w"),
+            text=True,
+            env=os.environ | places | {"XDG_RUNTIME_DIR": str(root / "run")},
+        )
+        self.port = 0
+        for line in self.process.stdout:
+            if match := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                self.port = int(match[1])
+                break
+        assert self.port, (root / "stderr").read_text()
+        self.token = (root / "state" / "speclsp" / "token").read_text().strip()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.http = httpx.Client(base_url=self.url, timeout=30, headers={"authorization": f"Bearer {self.token}"})
+
+    def post(self, path: str, **fields: Any) -> httpx.Response:
+        """The answer to a POST of `fields`."""
+        return self.http.post(path, json=fields)
+
+    def close(self) -> None:
+        """End the process."""
+        self.http.close()
+        self.process.terminate()
+        self.process.communicate(timeout=30)

@@ -1,13 +1,14 @@
 """An editor for tests: `speclsp lsp` as a real process, a synchronized document, and the expected echo answers.
 
 The model `echo` answers with hashes of the text in the request, so each answer shows whether it is stale. Editors of
-one test share an engine, as a user's editors do. It exits with the last of them at once
+one test with the same settings share an engine, as a user's editors do. It exits with the last of them at once
 (`engine.shutdown_delay_seconds` = 0).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
-from windows.harness.program import IS_FOREIGN, engine_client, linux_pid, program, read_state
+from windows.harness.program import engine_client, linux_pid, program
 
 from support.lsp.lsp_client import Client, gone_within
 from support.waiting import PATIENCE_S
@@ -77,12 +78,17 @@ class Editor(Client):
                 self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     def engines(self) -> list[psutil.Process]:
-        """The engine processes that this server started or can reach."""
-        children = self.server.children() if self.process.poll() is None else []
-        pids = {child.pid for child in children if is_engine(child)}
-        with suppress(FileNotFoundError):
-            pids.add(linux_pid(read_state(self.runtime / "engine.json")["pid"]))
+        """The engine processes of this user."""
+        pids = {linux_pid(state["pid"]) for state in self._engine_states()}
         return [psutil.Process(pid) for pid in sorted(pids) if pid and not gone_within(pid, 0.02)]
+
+    def _engine_states(self) -> list[dict[str, Any]]:
+        """The contents of the engines' discovery files."""
+        states = []
+        for path in self.runtime.glob("engine-*.json"):
+            with suppress(FileNotFoundError):
+                states.append(json.loads(path.read_text("utf-8")))
+        return states
 
     def initialize(
         self, capabilities: dict[str, Any] | None = None, starts_engine: bool = True, **params: Any
@@ -128,12 +134,8 @@ class Editor(Client):
 
     def metrics(self) -> dict[str, float]:
         """The engine's metrics, by name and labels."""
-        own = [
-            path
-            for path in self.runtime.glob("lsp-*.sock")
-            if linux_pid(int(path.name.split("-")[1])) == self.process.pid
-        ]
-        state = read_state(next(iter(own), self.runtime / "engine.json"))
+        own = self.statuses()[-1]["engine_pid"]
+        (state,) = [state for state in self._engine_states() if linux_pid(state["pid"]) == own]
         with engine_client(state) as http:
             lines = http.get("/metrics").text.splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
@@ -201,12 +203,4 @@ def is_indexer(process: psutil.Process) -> bool:
     """True if the process maintains the index of a workspace folder."""
     with suppress(psutil.Error):
         return "speclsp.lsp.index.worker" in " ".join(process.cmdline())
-    return False
-
-
-def is_engine(process: psutil.Process) -> bool:
-    """True if a server's child is an engine. A server under Wine has children of Wine's, too."""
-    with suppress(psutil.Error):
-        words = " ".join(process.cmdline())
-        return " speclsp engine" in words and " engine start" not in words if IS_FOREIGN else not is_indexer(process)
     return False

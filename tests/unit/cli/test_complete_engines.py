@@ -1,4 +1,4 @@
-"""Engine that answers `speclsp complete`: the running one, a shared one that stays, a remote server, or its own."""
+"""Engine that answers `speclsp complete`: a running one, one that is started and stays, or a remote server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import gc
 import io
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,23 +15,19 @@ from pathlib import Path
 import pytest
 from support.cli.interrupted_command import InterruptedCommand
 from support.cli.terminal import Run, runner
-from support.engine.engine_process import EngineProcess
 from support.lsp.faulty_http_server import FaultyServer, refuses
 from support.waiting import wait_until
 
 from speclsp.cli import terminal
 from speclsp.cli.complete import backend_completer
 from speclsp.config import Config
-from speclsp.daemon import control, endpoint
+from speclsp.daemon import control
 from speclsp.lsp.backend import blocking
 from speclsp.lsp.backend.remote import backend_choice
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.weights import locations
 
 SOURCE = "def add(a, b):\n    return \n\n\nprint(add(1, 2))\n"
-# Times, and what a round drafted: it may go past the end of the suggestion.
-VARYING = {"ttft_ms", "prompt_ms", "decode_ms", "rounds", "drafted_tokens", "accepted_tokens", "by_source"}
-VARYING |= {"new_tokens", "stop_type"}
 NOWHERE = "http://127.0.0.1:9"
 
 
@@ -43,75 +39,22 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     return runner(capsys, "complete", f"{path}:2:12")
 
 
-@contextmanager
-def lease() -> Iterator[None]:
-    """Another client of the shared engine."""
-    engine = control.alive()
-    assert engine is not None
-    with control.request(engine, "GET", "/lease?client=other&pid=1", timeout_s=20) as response:
-        response.readline()
-        yield
-
-
-def running_pid() -> int:
-    """The process of the shared engine; 0 without one."""
-    engine = control.alive()
-    return engine.pid if engine is not None else 0
+def running_pids() -> list[int]:
+    """The processes of the running engines."""
+    return [engine.pid for files in control.running() if (engine := files.read()) is not None]
 
 
 # ── the shared engine ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--model", "echo"),
-        ("--model", "tiny"),
-        pytest.param(("--model", "tiny", "--no-speculation"), marks=pytest.mark.soak),
-    ],
-    ids=" ".join,
-)
-def test_the_shared_engine_and_an_own_one_print_the_same(run: Run, words: tuple[str, ...]):
-    own, shared = (json.loads(run(*words, "--json", *flag)[1]) for flag in (["--own-engine"], []))
-    assert own["new_tokens"] and shared["new_tokens"]
-    assert list(own) == list(shared), "the same fields in the same order"
-    assert [type(value) for value in own.values()] == [type(value) for value in shared.values()]
-    same = [name for name in own if name not in VARYING]
-    assert {name: own[name] for name in same} == {name: shared[name] for name in same}
-    assert run(*words) == run(*words, "--own-engine")
-    if "--no-speculation" in words:
-        assert (shared["drafted_tokens"], shared["speculation"]) == (0, False)
-
-
 def test_the_engine_that_it_starts_stays_and_answers_the_next_command(run: Run):
-    assert running_pid() == 0
     first = run("--model", "echo")
-    pid = running_pid()
-    assert pid and first[0] == 0
-    assert run("--model", "echo") == first
-    assert run("--no-speculation")[0] == 0, "the default model = auto suits any running engine"
-    assert running_pid() == pid
-
-
-def test_with_an_own_engine_no_shared_one_is_started_or_asked(run: Run):
-    assert run("--model", "echo", "--own-engine")[0] == 0
-    assert not endpoint.is_locked() and not endpoint.state_path().exists()
-    assert run("--model", "echo", "--set", "engine.shared=false")[0] == 0
-    assert not endpoint.is_locked() and not endpoint.state_path().exists()
-
-
-@pytest.mark.slow
-def test_an_engine_that_others_use_with_other_settings_is_left_alone(run: Run):
-    assert run("--model", "echo")[0] == 0
-    pid = running_pid()
-    with lease():
-        code, out, err = run("--model", "tiny")
-        assert (code, err) == (0, f"speclsp: {backend_completer.IN_USE}\n")
-        assert out == run("--model", "tiny", "--own-engine")[1]
-    assert running_pid() == pid
-    assert run("--model", "echo", "--set", "echo.round_ms=1")[::2] == (0, ""), "nobody uses it: it is replaced"
-    assert running_pid() not in (0, pid)
+    (pid,) = running_pids()
+    assert first[0] == 0
+    assert run("--model", "echo", "--no-speculation") == first
+    assert running_pids() == [pid]
+    assert run("--model", "tiny")[0] == 0
+    assert pid in running_pids() and len(running_pids()) == 2, "other settings have another engine"
 
 
 @pytest.mark.slow
@@ -121,28 +64,15 @@ def test_an_engine_that_cannot_serve_gives_its_error_in_one_line(run: Run):
     assert "qwen2.5-coder-0.5b-instruct is not on this machine: offline is set" in err
 
 
-def test_the_engine_on_engine_socket_is_asked(run: Run, isolated: Path):
-    socket = isolated / "run" / "mine.sock"
-    words = ("--model", "echo", "--set", f"engine.socket={socket}")
-    code, out, err = run(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1) and "unset engine.socket" in err
-    engine = EngineProcess(socket).wait()
-    try:
-        assert run(*words) == run("--model", "echo", "--own-engine")
-    finally:
-        engine.close()
-    assert not endpoint.is_locked()
-
-
 @pytest.mark.slow
 def test_an_interrupt_cancels_the_request_silently_and_the_engine_stays(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
     words = ["complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=60000"]
     command = InterruptedCommand(words, tmp_path / "interrupt")
-    wait_until(lambda: (control.status() or {}).get("leases"))
+    wait_until(lambda: any(status.get("leases") for status in control.statuses()))
     assert command.interrupt(timeout_s=60) == (130, "", "")
-    assert running_pid()
+    assert running_pids()
 
 
 # ── a remote server ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +86,7 @@ def test_remote_url_is_honoured_and_nothing_local_is_started_or_downloaded(run: 
         assert len(server.completions()) == 2
     assert (report["suggestion"], report["device"], report["stop_type"]) == ("a + b", server.url[7:], "eos")
     assert report["new_tokens"] == 3 and report["decode_ms"] >= 0 and report["ttft_ms"] > 0
-    assert not endpoint.is_locked() and not locations.store_root().exists()
+    assert control.running() == [] and not locations.store_root().exists()
 
 
 def test_a_remote_server_that_cannot_be_used_is_the_error_and_nothing_is_downloaded(run: Run):
@@ -164,7 +94,7 @@ def test_a_remote_server_that_cannot_be_used_is_the_error_and_nothing_is_downloa
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"speclsp: remote.url = '{NOWHERE}' cannot be used: no connection to")
     assert "Next try" not in err
-    assert not endpoint.is_locked() and not locations.store_root().exists()
+    assert control.running() == [] and not locations.store_root().exists()
 
 
 def test_a_refused_request_is_the_error(run: Run):
@@ -198,11 +128,8 @@ class ScriptedBackend:
         yield StreamPiece(text="x", tokens=1)
         raise AssertionError("read past the piece that was wanted")
 
-    async def close(self) -> None:
+    async def close(self, replaced: bool = False) -> None:
         self.closed = True
-
-    def end(self) -> None:
-        pass
 
 
 LOADING = Status(state="loading", message="loading the model", progress=0.5)
@@ -225,7 +152,7 @@ def test_complete_prints_the_engines_sentence_about_a_setting_that_it_cannot_use
     _, connect = scripted(LOADING, Status(state="ready", message=problem))
     monkeypatch.setattr(backend_choice, "connect", lambda config, on_status, **_: connect(on_status))
     with ExitStack() as stack, terminal.progress() as bar:
-        backend_completer.open_completer(Config(), False, stack, bar, notes.append)
+        backend_completer.open_completer(Config(), stack, bar, notes.append)
     assert notes == [problem]
 
 

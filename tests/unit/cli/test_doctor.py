@@ -65,7 +65,7 @@ STEPS = {  # {function: the line whose place an exception in it takes}
     "packages": "packages",
     "of_settings": "settings",
     "directories": "directories",
-    "shared_engine": "shared",
+    "shared_engines": "shared",
     "next_edit": "next edit",
     "device": "device",
     "completion": "completion",

@@ -109,10 +109,10 @@ def test_a_removal_asks_and_a_no_keeps_the_files(run: Run, stored: Path, monkeyp
 
 def test_a_loaded_model_is_not_removed(run: Run, stored: Path, monkeypatch: pytest.MonkeyPatch):
     for role in ("target", "draft"):
-        monkeypatch.setattr(control, "status", lambda role=role: {"pid": 7, role: f"{NAME} (int8)"})
+        monkeypatch.setattr(control, "statuses", lambda role=role: [{"pid": 7, role: f"{NAME} (int8)"}])
         code, _, err = run("remove", NAME, "--yes")
         assert code == 2
-        assert err == f"speclsp: {NAME} is loaded by the engine (process 7): run `speclsp engine stop` first.\n"
+        assert err == f"speclsp: {NAME} is loaded by an engine (process 7): run `speclsp engine stop` first.\n"
     assert stored.is_dir()
 
 

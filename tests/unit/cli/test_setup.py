@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow  # each runs the whole command
 
 ROOT = Path(__file__).parents[3]
 REASON = "because a test chose it"  # the model that `auto` chose
-HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "pair": "tiny", "socket": "/s", "log": "/l", "reason": REASON}
+HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "model": "tiny", "socket": "/s", "log": "/l", "reason": REASON}
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ WORDS = {  # {command: the words of a run that is short and needs no network}
     "config set": ("completion.eagerness", "low"),
     "config unset": ("completion.eagerness",),
     "config path": (),
-    "complete": ("FILE:2:6", *ECHO, "--own-engine"),
+    "complete": ("FILE:2:6", *ECHO),
     "stats": (),
     "lsp": ECHO,
     "engine": ("status",),

@@ -22,7 +22,7 @@ from platformdirs.macos import MacOS
 from speclsp import config
 from speclsp.cli import entry
 from speclsp.config import directories
-from speclsp.daemon import endpoint
+from speclsp.daemon.engine_files import EngineFiles
 from speclsp.errors import SpeclspError
 
 of_linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
@@ -177,13 +177,14 @@ def test_a_query_creates_nothing(isolated: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_search_for_an_engine_creates_nothing(isolated: Path):
     before = sorted(isolated.rglob("*"))
-    assert endpoint.find() is None and not endpoint.is_locked()
-    endpoint.remove(1)
+    files = EngineFiles.of(config.Config())
+    assert files.find() is None and not files.is_locked()
+    files.remove(1)
     assert sorted(isolated.rglob("*")) == before
-    lock = endpoint.try_lock()
-    assert lock is not None and endpoint.is_locked()
+    lock = files.try_lock()
+    assert lock is not None and files.is_locked()
     os.close(lock)
-    assert not endpoint.is_locked()
+    assert not files.is_locked()
 
 
 # ── another user's environment ───────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from support.source_tree import modules
 
 from speclsp import errors
 from speclsp.config import Config
-from speclsp.daemon import control, launch
+from speclsp.daemon import control, engine_files, launch
 from speclsp.engine.process import daemonize
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.lsp.backend.engine_http import error_text
@@ -59,18 +59,18 @@ def test_the_last_line_of_an_engine_that_did_not_start_is_its_error(monkeypatch:
 
 
 def test_a_log_is_named_only_where_it_exists(isolated: Path):
-    facts = {"status": "silent", "pid": 7, "pair": "tiny"}
+    facts = {"status": "silent", "pid": 7, "model": "tiny"}
     running = facts | {"status": "ok", "version": "1", "socket": "/run/engine.sock"}
 
     def sentences() -> list[str]:
-        log = {"log": launch.log_file()}
+        log = {"log": engine_files.log_file()}
         words = [control.in_words(state | log) for state in ({"status": "starting"}, facts, running)]
         return [*words, daemonize.ended_early_message()]
 
     assert not any("log" in sentence for sentence in sentences())
-    launch.log_path().parent.mkdir(parents=True)
-    launch.log_path().touch()
-    assert all(str(launch.log_path()) in sentence for sentence in sentences())
+    engine_files.log_path().parent.mkdir(parents=True)
+    engine_files.log_path().touch()
+    assert all(str(engine_files.log_path()) in sentence for sentence in sentences())
 
 
 def drawn_parents(text: str) -> dict[str, str]:

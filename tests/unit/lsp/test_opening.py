@@ -189,8 +189,6 @@ def test_the_first_eligible_document_launches_the_engine_once(begin: Callable[..
     [
         {"completion.enabled": False},
         {"remote.url": "http://127.0.0.1:9"},
-        {"engine.shared": False},
-        {"engine.socket": "/run/e.sock"},
     ],
     ids=lambda settings: next(iter(settings)),
 )

@@ -20,9 +20,6 @@ FOLDER_EXCEPTIONS = {  # folders of data files, one per language, package or cli
     "benchmarks/results",
 }
 LONG_FILES = {  # files above the limit of code, and the reason
-    # tests whose content is data, or that share one costly arrangement
-    "tests/engine/http/test_tcp_guard.py": "a table of connections, headers and refusals",
-    "tests/engine/process/test_shared_engine.py": "the life of real engine processes, which one set of fixtures starts",
 }
 DRAWERS = {"utils", "util", "common", "helpers", "misc"}
 VAGUE_CLASSES = ("Manager", "Factory", "Service")

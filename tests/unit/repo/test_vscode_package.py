@@ -57,7 +57,7 @@ def test_a_workspace_may_set_only_preferences():
 
 @pytest.mark.promise(30)
 def test_settings_of_commands_paths_addresses_models_and_devices_have_machine_scope():
-    for word in ("command", "socket", "dir", "url", "model", "device", "source"):
+    for word in ("command", "dir", "url", "model", "device", "source"):
         named = [key for key in SETTINGS if key.rpartition(".")[2].endswith(word)]
         assert named, f"no setting ends in {word}: is this list still right?"
         assert all(SETTINGS[key]["scope"] == "machine" for key in named)

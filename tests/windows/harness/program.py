@@ -6,7 +6,6 @@ is Linux's root, and process ids, because Wine counts its own.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -93,8 +92,3 @@ def command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """The content of engine.json or of a port's file, or the address that a Unix socket is. Raises OSError."""
-    return {"socket": str(path)} if path.is_socket() else json.loads(path.read_text("utf-8"))

@@ -62,8 +62,6 @@ local function report_status(status)
     vim.health.error(status.message, { advice, ":Speclsp doctor checks machine, weights and a completion." })
   elseif status.state == "off" then
     vim.health.warn(line, "completion.enabled is false: in config.toml, or in setup{ settings = … }.")
-  elseif status.state == "waiting" then
-    vim.health.warn(status.message, "Until then there are no suggestions here; the other editors are not disturbed.")
   elseif status.state == "stopped" then
     vim.health.warn(status.message, ":Speclsp retry starts it again.")
   elseif status.state == "loading" or status.state == "starting" then

@@ -2,7 +2,7 @@
 local notify = require("speclsp.notify")
 
 ---@class speclsp.Status
----@field state "starting"|"loading"|"ready"|"thinking"|"asleep"|"waiting"|"stopped"|"off"|"error"
+---@field state "starting"|"loading"|"ready"|"thinking"|"asleep"|"stopped"|"off"|"error"
 ---@field pair string
 ---@field pair_reason? string why model = "auto" chose it
 ---@field target string
@@ -16,7 +16,6 @@ local notify = require("speclsp.notify")
 ---@field last_reason? string
 ---@field last_reason_meaning? string
 ---@field remote? string host that receives the code, "" when it stays on this machine
----@field shared? boolean
 ---@field clients? integer number of editors that use the engine, including this one
 ---@field engine_pid? integer
 ---@field trigger? "automatic"|"manual" the setting completion.trigger
@@ -95,8 +94,8 @@ function M.receive(client_id, status)
   if status.state == "error" and not (old and old.state == "error" and old.message == status.message) then
     notify.say(status.message, vim.log.levels.ERROR)
   end
-  if (status.state == "waiting" or status.state == "stopped") and not (old and old.state == status.state) then
-    notify.say(status.message, status.state == "waiting" and vim.log.levels.WARN or nil)
+  if status.state == "stopped" and not (old and old.state == status.state) then
+    notify.say(status.message)
   end
   report_loading(client_id, status)
   if IS_READY[status.state] and not (old and IS_READY[old.state]) then
@@ -126,7 +125,7 @@ function M.engine(status)
   local others = (status.clients or 1) - 1
   local users = others > 0 and ("shared with %d more editor%s"):format(others, others > 1 and "s" or "")
     or "used by this Neovim"
-  return ("process %d, %s"):format(status.engine_pid, status.shared and users or "of this Neovim alone")
+  return ("process %d, %s"):format(status.engine_pid, users)
 end
 
 ---@param status speclsp.Status

@@ -56,14 +56,11 @@ class RemoteBackend:
     def start(self) -> None:
         self._life = asyncio.create_task(self._live())
 
-    async def close(self) -> None:
+    async def close(self, replaced: bool = False) -> None:
         if self._life is not None:
             await end_task(self._life)
         if self._http is not None:
             await self._http.close()
-
-    def end(self) -> None:
-        pass  # no process of ours runs there
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         http, is_edit = self._http, request.raw_prompt is not None

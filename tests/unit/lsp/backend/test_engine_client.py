@@ -1,4 +1,4 @@
-"""Engines on this machine as a Backend: statuses, crashes, hangs, replacement, and engines of other versions.
+"""The shared engine as a Backend: statuses, crashes, hangs and replacement.
 
 A `Pretender` is a fake engine with the HTTP interface of a real one. It answers as the test sets it, and records its
 requests. It listens on a Unix socket, or on a port where there are no Unix sockets.
@@ -19,39 +19,33 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from support.faults.local_listener import TOKEN, listening, listening_on_port
 
-from speclsp import __version__, private_files
 from speclsp import config as settings
 from speclsp.config import Config, parse
-from speclsp.daemon import control, endpoint, launch, platform
-from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.daemon import control, launch, platform
+from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
 from speclsp.errors import EngineError
-from speclsp.lsp.backend import engine_client, liveness, own_engine
-from speclsp.lsp.backend import engine_discovery as shared_engine
+from speclsp.lsp.backend import engine_client, liveness
 from speclsp.lsp.backend.engine_client import EngineClient
 from speclsp.lsp.backend.remote.backend_choice import connect
 from speclsp.lsp.backend.types import FimRequest, Status
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", deadline_ms=500)
-OK = {"status": "ok", "pair": "echo", "target": "echo", "draft": "", "device": "cpu", "clients": 1, "pid": 7}
+OK = {"status": "ok", "model": "echo", "target": "echo", "draft": "", "device": "cpu", "clients": 1, "pid": 7}
 LAST = {"content": "", "stop": True, "stop_type": "eos"}
 
 
 class Pretender:
     """A fake engine that answers HTTP requests as an engine does."""
 
-    def __init__(self, pid: int = 7, version: str = __version__, model: str = "echo") -> None:
-        """`model` is the requested name, which may differ from the name of the loaded model."""
-        self.pid = pid
+    def __init__(self, pid: int = 7) -> None:
         self.says: dict[str, object] = {**OK, "pid": pid}
         self.mute = False  # reads requests and never answers
         self.slow = False  # delays the answers to /infill
-        self.clients = 0  # number of other clients in its answer to /leave
         self.requests: list[tuple[str, str, Any]] = []  # path, authorization, body
-        self.found = EngineEndpoint(pid=pid, version=version, settings={} if model == "auto" else {"model": model})
+        self.found = EngineEndpoint(pid=pid)
         self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
 
     @asynccontextmanager
@@ -100,8 +94,7 @@ class Pretender:
                     await asyncio.sleep(0.005)
                 await respond(writer, "text/event-stream", event({"content": "said", "tokens": [1]}) + event(LAST))
             else:
-                is_leaving = path == "/leave" and not self.clients
-                answer = {"leaving": is_leaving, "clients": self.clients} if path == "/leave" else self.says
+                answer = {"leaving": True, "clients": 0} if path == "/leave" else self.says
                 await respond(writer, "application/json", json.dumps(answer).encode())
         writer.close()
 
@@ -131,17 +124,16 @@ def event(data: object) -> bytes:
 
 
 class World:
-    """Fakes of endpoint.find and launch.start: the engine that is found, and the effect of starting one."""
+    """Fakes of EngineFiles.find and launch.start: the engine that is found, and the effect of starting one."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.here: EngineEndpoint | None = None
         self.starts = 0
         self.on_start: Callable[[], EngineEndpoint | None] = lambda: None
-        patch.setattr(endpoint, "find", lambda: self.here)
+        patch.setattr(EngineFiles, "find", lambda files: self.here)
         patch.setattr(launch, "start", self._start)
-        patch.setattr(shared_engine, "POLL_S", 0.02)
-        patch.setattr(shared_engine, "PATIENCE_S", 0.0)
-        patch.setattr(shared_engine, "BACKOFF_S", (0.0, 0.0, 0.0))
+        patch.setattr(engine_client, "POLL_S", 0.02)
+        patch.setattr(engine_client, "BACKOFF_S", (0.0, 0.0, 0.0))
 
     def _start(self, config: Config) -> EngineEndpoint | None:
         self.starts += 1
@@ -159,7 +151,7 @@ async def using(statuses: list[Status], **changes: object) -> AsyncIterator[Engi
     """A Backend for the model echo and these settings."""
     config, problems = parse({"model": "echo", **changes})
     assert problems == []
-    engine = connect(config, statuses.append, lambda line: None, "an editor")
+    engine = connect(config, statuses.append, "an editor")
     assert isinstance(engine, EngineClient)
     engine.start()
     try:
@@ -298,7 +290,7 @@ async def test_an_engine_that_hangs_repeatedly_is_not_restarted(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
     """The limit holds however long each detection takes."""
-    monkeypatch.setattr(control, "end_hung", lambda found: True)
+    monkeypatch.setattr(control, "end_hung", lambda files, found: True)
     monkeypatch.setattr(engine_client, "CRASH_WINDOW_S", 0.0)
     statuses: list[Status] = []
     async with Pretender().at(isolated / "s") as engine:
@@ -357,71 +349,16 @@ def test_major_page_faults_of_a_process_are_read_from_proc():
 async def test_a_starting_engine_is_waited_for_with_a_time_limit(
     world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(shared_engine, "STARTING_S", 0.2)
+    monkeypatch.setattr(engine_client, "STARTING_S", 0.2)
     statuses: list[Status] = []
     async with Pretender().at(isolated / "s") as engine, using(statuses):
-        assert str(endpoint.lock_path()) in (await until(statuses, "error")).message
+        assert str(EngineFiles.of(Config(model="echo")).lock) in (await until(statuses, "error")).message
         assert world.starts > 1, "it looks again and again"
         world.here = engine.found
         await until(statuses, "ready")
 
 
-# ── engines of another version or model ───────────────────────────────────────────────────────────────────────────────
-
-
-async def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: World, isolated: Path):
-    statuses: list[Status] = []
-    old, new = Pretender(1, version="0.0.1"), Pretender(2)
-    old.clients = 2
-    async with old.at(isolated / "1"), new.at(isolated / "2"):
-        world.here, world.on_start = old.found, lambda: new.found
-        async with using(statuses):
-            message = (await until(statuses, "waiting")).message
-            assert "2 other editors" in message and "version is 0.0.1" in message and "speclsp engine stop" in message
-            assert world.starts == 0
-            old.clients = 1
-            await becomes_true(lambda: "1 other editor " in statuses[-1].message)
-            old.clients, world.here = 0, old.found
-            await becomes_true(lambda: "/leave" in old.paths()[-1:])
-            world.here = None
-            assert (await until(statuses, "ready")).engine_pid == 2
-    assert "/lease" not in old.paths() and "/infill" not in old.paths()
-    assert all(body == {"pid": 1} for path, _, body in old.requests if path == "/leave"), "that one, and no other"
-    assert "/leave" not in new.paths()
-
-
-async def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, isolated: Path):
-    statuses: list[Status] = []
-    async with Pretender(model="auto").at(isolated / "s") as engine:  # its loaded model is echo
-        world.here = engine.found
-        async with using(statuses, model="echo"):
-            await until(statuses, "ready")
-    assert engine.paths() == ["/health", "/lease"]
-
-
-# ── an engine process of its own ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_long_runtime_directory_is_replaced_by_a_private_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    short_path = endpoint.socket_path("lsp-1.sock")
-    assert short_path.parent == settings.runtime_dir()
-    endpoint.remove_socket_directory(short_path.parent)
-    assert short_path.parent.is_dir(), "only a directory that was made for a socket is removed"
-    long_dir = isolated / ("x" * 100)
-    long_dir.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long_dir))
-    path = endpoint.socket_path("lsp-1.sock")
-    assert path.parent != settings.runtime_dir() and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
-    assert not private_files.exposure(path.parent, path.parent.stat())
-    assert path.parent.stat().st_mode & 0o700 == 0o700
-    endpoint.remove_socket_directory(path.parent)
-    assert not path.parent.exists()
-
-
-def test_relative_paths_mean_the_same_to_the_engine():
-    config = launch.rooted(Config(model="./models/mine", models_dir="weights"))
-    assert (config.model, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
-    assert launch.rooted(Config(model="echo")) == Config(model="echo")
+# ── engines that do not start ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def python_that(program: str, patch: pytest.MonkeyPatch) -> None:
@@ -442,43 +379,22 @@ CRASHED = (
     else "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 )
 CRASH_CAUSE = "exit code 0xc0000005" if sys.platform == "win32" else "signal 9"
-HUNG = "raise SystemExit(75)"  # its device did not answer; another process may succeed
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
 @pytest.mark.parametrize(
     ("program", "message"),
     [
         ("raise SystemExit('speclsp engine: no weights: run this.')", "no weights: run this."),
         ("raise SystemExit(3)", "ended with exit code 3"),
-        (CRASHED, ""),
-        (HUNG, ""),
+        (CRASHED, f"ended with {CRASH_CAUSE}"),
+        ("raise SystemExit(75)", "ended with exit code 75"),
     ],
 )
 async def test_an_engine_that_does_not_start_is_reported_with_its_error(
-    program: str, message: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch, isolated: Path
+    program: str, message: str, monkeypatch: pytest.MonkeyPatch, isolated: Path
 ):
     python_that(program, monkeypatch)
-    monkeypatch.setattr(engine_client, "BACKOFF_S", (0.0, 0.0, 0.0))
-    if not message:
-        message = (
-            f"ended with {CRASH_CAUSE if program == CRASHED else 'exit code 75'}" if is_shared else "ended 3 times"
-        )
     statuses: list[Status] = []
-    async with using(statuses, **{"engine.shared": is_shared}):
+    async with using(statuses):
         assert message in (await until(statuses, "error")).message
-    assert [path.name for path in settings.runtime_dir().iterdir() if path.name != "engine.lock"] == []
-
-
-def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch, isolated: Path):
-    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-    python_that(f"import signal, time; {stubborn}", monkeypatch)
-    monkeypatch.setattr(own_engine, "TERMINATE_S", 0.2)
-    lines: list[str] = []
-    process = own_engine.EngineProcess(Config(model="echo"), lines.append)
-    while not lines:
-        time.sleep(0.01)
-    start_s = time.perf_counter()
-    process.end()
-    assert time.perf_counter() - start_s < 30, "a minute, if it were waited for"
-    assert not psutil.pid_exists(process.pid)
+    assert [path.suffix for path in settings.runtime_dir().iterdir()] == [".lock"]

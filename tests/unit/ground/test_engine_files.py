@@ -1,4 +1,4 @@
-"""Endpoint: settings that can share an engine, the settings passed to an engine, and its log."""
+"""Files of an engine: settings that share one, the settings passed to it, and its log."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.faults.filled_log import FILL_LOG
-from support.rows import rows
 
 from speclsp import config
 from speclsp.config import KNOWN, Config
-from speclsp.daemon import control, endpoint, launch, platform
-from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.daemon import control, engine_files, launch, platform
+from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
 from speclsp.observability import logfile
-
-ROWS = rows(__file__)
 
 CHOICES = {  # some possible values of each kind of setting
     "model": ["auto", "echo", "tiny", "./mine"],
@@ -36,14 +33,13 @@ CHOICES = {  # some possible values of each kind of setting
     "echo.round_ms": [0, 20],
     "engine.shutdown_delay_seconds": [60.0, 0.5],
     "engine.min_free_memory_mib": [512, 0],
-    "engine.shared": [True, False],
     "engine.offline": [False, True],
     "completion.max_tokens": [96, 5],
     "completion.disabled_languages": [(), ("c", "d")],
     "remote.url": ["", "http://localhost:1"],
     "stats.enabled": [True, False],
 }
-HEAVY = {key for key in CHOICES if key.startswith(endpoint.HEAVY) and key not in endpoint.LIGHT}
+HEAVY = {key for key in CHOICES if key.startswith(engine_files.ENGINES_OWN) and key not in engine_files.LIGHT}
 
 
 @st.composite
@@ -61,35 +57,28 @@ def value(settings: Config, key: str) -> object:
 
 
 def running_with(settings: Config) -> EngineEndpoint:
-    return EngineEndpoint(pid=1, model=settings.model, settings=endpoint.restart_settings(settings))
+    return EngineEndpoint(pid=1, settings=engine_files.heavy_settings(settings))
 
 
-@given(configs(), configs())
-def test_an_engine_suits_settings_that_agree_on_what_it_cannot_change(there: Config, here: Config):
-    reasons = endpoint.differences(running_with(there), here)
-    unlike = {key for key in HEAVY if value(there, key) != value(here, key)}
-    if here.model == "auto":
-        unlike.discard("model")
-    assert {phrase.split()[0] for phrase in reasons} == unlike
-    assert len(reasons) == len(unlike)
+@given(configs(), st.sampled_from(sorted(CHOICES)), st.integers(0, 3))
+def test_settings_share_an_engine_if_they_agree_on_what_it_cannot_change(one: Config, key: str, number: int):
+    choice = CHOICES[key][number % len(CHOICES[key])]
+    other, _ = config.parse({key: choice}, one)
+    unlike = key in HEAVY and value(one, key) != value(other, key)
+    assert (EngineFiles.of(one) != EngineFiles.of(other)) is unlike
 
 
-@given(configs(), configs())
-def test_differences_are_symmetric_except_for_auto(one: Config, other: Config):
-    one, other = replace(one, model="tiny"), replace(other, model="echo")
-    assert len(endpoint.differences(running_with(one), other)) == len(endpoint.differences(running_with(other), one))
+def test_another_version_has_another_engine(monkeypatch: pytest.MonkeyPatch):
+    ours = EngineFiles.of(Config())
+    monkeypatch.setattr(engine_files, "__version__", "0.0.9")
+    assert EngineFiles.of(Config()) != ours
 
 
-@given(configs())
-def test_the_loaded_pair_suits_by_its_own_name(settings: Config):
-    auto = running_with(replace(settings, model="auto"))
-    assert endpoint.differences(auto, replace(settings, model="tiny"), running_model="tiny") == []
-    assert len(endpoint.differences(auto, replace(settings, model="tiny"), running_model="echo")) == 1
-
-
-def test_another_version_never_suits():
-    (reason,) = endpoint.differences(replace(running_with(Config()), version="0.0.9"), Config())
-    assert reason.startswith("its version is 0.0.9 and this is ")
+def test_relative_paths_mean_the_same_to_the_engine():
+    config = engine_files.rooted(Config(model="./models/mine", models_dir="weights"))
+    assert (config.model, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
+    assert EngineFiles.of(Config(model="./models/mine", models_dir="weights")) == EngineFiles.of(config)
+    assert engine_files.rooted(Config(model="echo")) == Config(model="echo")
 
 
 @given(configs())
@@ -98,23 +87,23 @@ def test_an_engine_receives_exactly_the_settings_that_it_reads(settings: Config)
     assert words[::2] == ["--set"] * (len(words) // 2)
     handed, problems = config.parse(dict(config.from_words(word) for word in words[1::2]))
     assert problems == []
-    assert endpoint.restart_settings(handed) == endpoint.restart_settings(settings)
+    assert EngineFiles.of(handed) == EngineFiles.of(settings)
     for key in CHOICES:
-        own = key.startswith(launch.ENGINES_OWN)
+        own = key.startswith(engine_files.ENGINES_OWN)
         assert value(handed, key) == (value(settings, key) if own else KNOWN[key].default)
 
 
 @given(configs())
 def test_find_returns_the_endpoint_that_was_written(settings: Config):
     address = {"socket": "/nowhere"} if platform.HAS_UNIX_SOCKETS else {"port": 4711, "token": "secret"}
-    written = replace(running_with(settings), **address)
-    endpoint.write(written)
-    lock = None if platform.HAS_UNIX_SOCKETS else endpoint.try_lock()  # of an engine on a port
-    assert endpoint.find() == written
-    endpoint.remove(2)
-    assert endpoint.find() == written, "another process's"
-    endpoint.remove(1)
-    assert endpoint.find() is None
+    written, files = replace(running_with(settings), **address), EngineFiles.of(settings)
+    files.write(written)
+    lock = None if platform.HAS_UNIX_SOCKETS else files.try_lock()  # of an engine on a port
+    assert files.find() == written
+    files.remove(2)
+    assert files.find() == written, "another process's"
+    files.remove(1)
+    assert files.find() is None
     if lock is not None:
         os.close(lock)
 
@@ -138,14 +127,14 @@ def test_an_engine_is_known_by_its_command_line_on_windows_in_any_case(words: li
 
 def test_an_engine_on_a_port_without_the_lock_is_not_found():
     """It was killed, and another user's process may now have the port."""
-    on_a_port = EngineEndpoint(pid=1, port=4711, token="secret")
-    endpoint.write(on_a_port)
-    assert endpoint.find() is None
-    lock = endpoint.try_lock()
+    on_a_port, files = EngineEndpoint(pid=1, port=4711, token="secret"), EngineFiles.of(Config())
+    files.write(on_a_port)
+    assert files.find() is None
+    lock = files.try_lock()
     assert lock is not None
-    assert endpoint.find() == on_a_port
+    assert files.find() == on_a_port
     os.close(lock)
-    assert endpoint.find() is None
+    assert files.find() is None
 
 
 @pytest.mark.promise(35)
