@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from math import exp, log2
 
-from speclsp.lsp.next_edit.changes.changed_names import CALLEE
+from speclsp.lsp.next_edit.changes.callees import CALLEE
 from speclsp.lsp.next_edit.changes.places import Place
-from speclsp.lsp.next_edit.changes.single_changes import TYPE
+from speclsp.lsp.next_edit.changes.replaced_types import TYPE
 from speclsp.lsp.next_edit.changes.substitutions import (
-    ARGUMENT,
     LINES,
-    MEMBER,
     PHRASE,
     RENAME,
     Evidence,
@@ -29,9 +27,10 @@ from speclsp.lsp.next_edit.changes.substitutions import (
     Substitution,
     indentation,
 )
+from speclsp.lsp.syntax.text_windows import WORD
 
 SCOPE = "scope"  # the kind of a rename by scope
-KINDS = (SCOPE, RENAME, PHRASE, LINES, ARGUMENT, MEMBER, TYPE, CALLEE)
+KINDS = (SCOPE, RENAME, PHRASE, LINES, TYPE, CALLEE)
 UNJUDGED = (SCOPE,)  # shown whatever their probability
 SIGNS: Mapping[str, int] = {
     "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
@@ -41,7 +40,6 @@ FEATURES = (*KINDS, *SIGNS, "new_length", "left")
 MAX_TIMES = 16  # more is no better evidence
 MAX_ORIGINS, MAX_COMPARED = 8, 3  # changed lines that are looked up, and whose surroundings are compared
 AROUND_CHARACTERS = 600  # searched for the lines above and below a place
-WORD = re.compile(r"\w+")
 
 Features = Mapping[str, float]
 
@@ -53,8 +51,6 @@ WEIGHTS: Mapping[str, float] = {
     "rename": -0.37,
     "phrase": -0.998,
     "lines": 0.393,
-    "argument": -1.274,
-    "member": 0.868,
     "type": 0.747,
     "callee": 0.593,
     "once_lines": -0.049,
@@ -103,7 +99,7 @@ class FeatureReader:
         kind, times = SCOPE if uses else place.substitution.kind, place.evidence.times
         line, new_words = self.text[place.start : place.end], words(place.new)
         offsets = sorted(change.offsets, key=lambda item: abs(item[0] - place.start))[:MAX_COMPARED]
-        around_place = around(self.text, place.start, place.end)
+        around_place = words_around(self.text, place.start, place.end)
         low, high = sorted((place.start, self.cursor))
         return {
             kind: 1.0,
@@ -111,7 +107,7 @@ class FeatureReader:
             "once_lines": float(times == 1 and kind == LINES),
             "once_phrase": float(times == 1 and kind == PHRASE),
             "times": log2(max(1, min(times, MAX_TIMES))),
-            "alike_around": max((common(around_place, change.around[at]) for at, _ in offsets), default=0.0),
+            "alike_around": max((common(around_place, change.surroundings[at]) for at, _ in offsets), default=0.0),
             "alike_line": max((common(new_words, line_words) for line_words in change.lines), default=0.0),
             "same_indent": float(not offsets or indentation(line) == indentation(offsets[0][1])),
             "pure": float(change.is_pure),
@@ -132,16 +128,16 @@ class ChangeFacts:
         self.offsets = [(offset, line) for line in origins if (offset := text.find(line)) >= 0]
 
     @cached_property
-    def around(self) -> dict[int, frozenset[str]]:
+    def surroundings(self) -> dict[int, frozenset[str]]:
         """The words around each changed line, by its offset."""
-        return {offset: around(self.text, offset, offset + len(line)) for offset, line in self.offsets}
+        return {offset: words_around(self.text, offset, offset + len(line)) for offset, line in self.offsets}
 
     @cached_property
     def left(self) -> int:
         """Occurrences of the old text in the document, apart from those in the new text."""
         kind, old, new = self.substitution.kind, self.substitution.old, self.substitution.new
-        needle = f"{self.substitution.callee}(" if kind == ARGUMENT else old.partition("\n")[0].strip()
-        added = new.rpartition("\n")[2].strip() if kind in (LINES, MEMBER) else new
+        needle = old.partition("\n")[0].strip()
+        added = new.rpartition("\n")[2].strip() if kind == LINES else new
         inside = self.text.count(added) if added and needle in added else 0
         return max(0, self.text.count(needle) - inside)
 
@@ -162,7 +158,7 @@ def common(first: frozenset[str], second: frozenset[str]) -> float:
     return 2 * len(first & second) / ((len(first) + len(second)) or 1)
 
 
-def around(text: str, start: int, end: int) -> frozenset[str]:
+def words_around(text: str, start: int, end: int) -> frozenset[str]:
     """The words of the nearest lines above and below `[start, end)` that are not blank."""
     above = text[max(0, start - AROUND_CHARACTERS) : start].rstrip()
     below = text[end : end + AROUND_CHARACTERS].lstrip()

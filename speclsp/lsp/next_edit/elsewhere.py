@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.index.open_importers import DocumentUses, OpenImporters, RenamedName
-from speclsp.lsp.next_edit.changes.changed_names import renamed
+from speclsp.lsp.next_edit.changes.renamed_names import renamed
 from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, recent_edit, text_problem
 from speclsp.lsp.next_edit.recent_activity import Edit

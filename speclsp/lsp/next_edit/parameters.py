@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from speclsp.lsp.syntax.bindings import FUNCTION, FUNCTIONS, NameScope, Occurrence
+from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.languages.keywords import function, function_header
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 MAX_DOCUMENTATION = 2000  # characters of a function, and above it, that are searched for its documentation
-FUNCTION_NAME = re.compile(r"\s*(?:[\w@]+\s+)*?(?:def|function\s*\*?|fn|func|fun)\s+(\w+)\s*[(<\[]")
 ASSIGNED_FUNCTION = re.compile(r"(\w+)\s*(?::[^=\n]*)?=\s*(?:\w+\(\s*)?(?:async\s+)?\Z")
 MAX_HEADER = 300  # characters before a function in which it is assigned to a name
 DOCUMENTED = (  # a parameter in a documentation comment: `:param width:`, `@param {{number}} width`, `width (int): ...`
@@ -41,15 +42,15 @@ def documented(tree: SyntaxTree, name: str, scope: NameScope) -> Iterator[Occurr
 
 def callee(tree: SyntaxTree, scope: NameScope) -> str:
     """The name by which the function of a scope is called; "" if another function of the document has it too."""
-    match = FUNCTION_NAME.match(tree.text, scope.start, scope.end) or ASSIGNED_FUNCTION.search(
+    words = BY_NAME[tree.grammar].keywords
+    match = function_header(words).match(tree.text, scope.start, scope.end) or ASSIGNED_FUNCTION.search(
         tree.text, max(0, scope.start - MAX_HEADER), scope.start
     )
     if match is None:
         return ""
     if match[1] == "__init__":
         return class_at(tree, match.start(1))
-    same = re.findall(rf"\b(?:def|function|fn|func|fun)\s+{re.escape(match[1])}\b", tree.text)
-    return match[1] if len(same) < 2 else ""
+    return match[1] if len(function(words, match[1]).findall(tree.text)) < 2 else ""
 
 
 def class_at(tree: SyntaxTree, offset: int) -> str:

@@ -23,20 +23,12 @@ from typing import NamedTuple
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit import renames
-from speclsp.lsp.next_edit.changes import single_changes
-from speclsp.lsp.next_edit.changes.changed_names import renamed
+from speclsp.lsp.next_edit.changes.callees import callee_places
 from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
-from speclsp.lsp.next_edit.changes.substitutions import (
-    ARGUMENT,
-    DEFINITION,
-    PHRASE,
-    RENAME,
-    Evidence,
-    RecentEdit,
-    Substitution,
-    learn,
-    members,
-)
+from speclsp.lsp.next_edit.changes.recent_changes import Recent
+from speclsp.lsp.next_edit.changes.renamed_names import renamed
+from speclsp.lsp.next_edit.changes.replaced_types import type_places
+from speclsp.lsp.next_edit.changes.substitutions import PHRASE, RENAME, Evidence, RecentEdit, Substitution, learn
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
 from speclsp.lsp.next_edit.name_conflicts import FreeName
 from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
@@ -44,6 +36,8 @@ from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
+from speclsp.lsp.syntax.languages import BY_NAME, record
+from speclsp.lsp.syntax.languages.keywords import definition, statement_words
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import common_ends, line_at
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -59,10 +53,6 @@ MAX_ADDED_LINES = 20
 MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
 MIN_NAME_TIMES = 2
 MAX_JUDGED, MAX_CHECKED = 48, 6  # places whose probability is computed, and that are parsed
-STATEMENT = re.compile(
-    r"\b(?:if|elif|else|return|await|for|while|in|is|not|raise|yield|assert|with|try|except|case|switch|throw|new|const|let"
-    r"|var|del|async|import|from|lambda|and|or)\b"
-)
 PAIRED = ("()", "[]", "{}", '""', "''", "``")
 
 
@@ -173,10 +163,12 @@ class Producer:
 
         renamed = by_scope(recent, uri, text, parse, cursor, declined, is_late, self._free)
         yield str(renamed.reason)
+        state = Recent(recent, text, parse, cursor, record(language), is_late)
         candidates = chain(
             renamed.places,
-            single_changes.places(recent, text, parse, cursor, is_late),
-            repeated_places(recent, text, cursor, renamed, is_late),
+            type_places(state),
+            callee_places(state),
+            repeated_places(state, renamed),
         )
         reader, checked, problem = FeatureReader(text, cursor, recent[-1], rejections), 0, str(renamed.reason)
         for number, place in enumerate(islice(candidates, MAX_JUDGED)):
@@ -243,16 +235,16 @@ def by_scope(
     return result
 
 
-def repeated_places(
-    recent: Sequence[RecentEdit], text: str, cursor: int, renamed: Renames, is_late: Callable[[], bool]
-) -> Iterator[Place]:
+def repeated_places(recent: Recent, renamed: Renames) -> Iterator[Place]:
     """The places of learned substitutions that pass the gate, without those that renames by scope have decided."""
-    learned = learn(recent, is_late)
-    learned.substitutions.update(members(recent, text))
+    learned, text = learn(recent.edits, recent.is_late), recent.text
     kept = {key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)}
-    learned.substitutions, newest, cursor_line = kept, len(recent) - 1, line_at(text, cursor)
+    learned.substitutions, newest, cursor_line = kept, len(recent.edits) - 1, line_at(text, recent.cursor)
     skipped: dict[Substitution, bool] = {}
-    for place in places(learned, text, cursor, lambda place: is_wanted(place, newest), is_late):
+    statements = statement_words(recent.language.keywords)
+    for place in places(
+        learned, text, recent.cursor, lambda place: is_wanted(place, newest, statements), recent.is_late
+    ):
         if place.evidence.times > 1 or is_left(place, cursor_line):
             if place.substitution not in skipped:
                 skipped[place.substitution] = is_skipped(place.substitution, place.evidence, text)
@@ -263,7 +255,7 @@ def repeated_places(
 # ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_wanted(place: Place, newest: int) -> bool:
+def is_wanted(place: Place, newest: int, statements: re.Pattern[str]) -> bool:
     """True if the user made this change just now, and it is complete in itself. A name needs a second time.
 
     After one time, a name that no scope explains is one of another object: `print(a)` is not `log.print(a)`.
@@ -273,7 +265,7 @@ def is_wanted(place: Place, newest: int) -> bool:
         return False
     if not is_balanced(substitution.old) or not is_balanced(substitution.new):
         return False
-    return substitution.kind != PHRASE or is_expression(substitution.old, substitution.new)
+    return substitution.kind != PHRASE or is_expression(substitution.old, substitution.new, statements)
 
 
 def is_left(place: Place, cursor_line: str) -> bool:
@@ -282,11 +274,11 @@ def is_left(place: Place, cursor_line: str) -> bool:
     return cursor_line not in map(str.strip, lines)
 
 
-def is_expression(old: str, new: str) -> bool:
+def is_expression(old: str, new: str, statements: re.Pattern[str]) -> bool:
     """True if a phrase stands for another one in an expression, and does not turn one statement into another."""
     old, new = old.strip(), new.strip()
     cut = not new or old[0] in ",=" or old[-1] in ",=:" or new[-1] in "=:"
-    return not cut and STATEMENT.findall(old) == STATEMENT.findall(new)
+    return not cut and statements.findall(old) == statements.findall(new)
 
 
 def is_balanced(piece: str) -> bool:
@@ -334,7 +326,7 @@ def role_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str) -> 
         if origin.uri == uri and (offset := text.find(origin.line)) >= 0
     ]
     kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
-    if substitution.kind in (RENAME, PHRASE, ARGUMENT) and kinds and kind not in kinds:
+    if substitution.kind in (RENAME, PHRASE) and kinds and kind not in kinds:
         return Reason.NO_REPEAT
     if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < MIN_TEXT:
         return Reason.NO_REPEAT
@@ -370,9 +362,8 @@ def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]
             return False
     if text.find(new, low, high) < 0:
         return False
-    defines_old, defines_new = (
-        re.compile(DEFINITION.format(name=re.escape(name))).search(text, low, high) for name in (old, new)
-    )
+    words = BY_NAME[tree.grammar].keywords
+    defines_old, defines_new = (definition(words, name).search(text, low, high) for name in (old, new))
     return defines_new is not None and defines_old is None
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from speclsp.lsp.next_edit.changes.changed_names import Rename, words
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place, nearest_line
+from speclsp.lsp.next_edit.changes.renamed_names import Rename, subwords
 from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
     MAX_LINE_CHARACTERS,
@@ -228,7 +228,7 @@ class Resolver:
             return ([former] if former is not None and self._is_first(former) else []), []
         scope = definition.defines
         assert scope is not None
-        if self._is_imported(definition) and not words(self.rename.old) & words(self.rename.new):
+        if self._is_imported(definition) and not subwords(self.rename.old) & subwords(self.rename.new):
             return [], []
         self.is_resolved = True
         if not (spot.defines == scope or self._is_ours(definition)):
@@ -313,7 +313,7 @@ class Resolver:
 
     def _is_first(self, definition: Occurrence) -> bool:
         """True if a definition may follow a renamed use: the names are alike, and no more was changed."""
-        is_alike = words(self.rename.old) & words(self.rename.new)
+        is_alike = subwords(self.rename.old) & subwords(self.rename.new)
         return bool(is_alike) and len(self.new) == 1 == self.rename.changes and OUTER not in definition.roles
 
     def _labels(self, owner: str) -> list[Occurrence]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -96,25 +96,6 @@ class Desk(Protocol):
         ...
 
     def accepted(self, edit_id: str) -> None: ...
-
-
-@dataclass
-class Outcome:
-    """The offers of a walk compared with the expected ones."""
-
-    wrong: str = ""  # the first offer that nobody expects, and the step before it
-    silent: list[str] = field(default_factory=list)  # expected edits that were not offered
-    is_out_of_order: bool = False
-    late: int = 0  # edits that were offered only after the cursor had left the line
-    offered: int = 0
-
-    @property
-    def is_met(self) -> bool:
-        return not (self.wrong or self.silent or self.is_out_of_order)
-
-    def __str__(self) -> str:
-        order = "in another order" if self.is_out_of_order else ""
-        return "\n".join(filter(None, [self.wrong, *(f"not offered: {step}" for step in self.silent), order]))
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,65 +169,32 @@ class Walker:
 
     def __init__(self, walk: Walk, desk: Desk, by_key: bool = False) -> None:
         self.walk, self.desk, self.by_key = walk, desk, by_key
-        self.outcome = Outcome()
         self.cursor = 0
         self._undo: list[Span] = []
-        self._before = ""  # the step before, for reports
 
-    def go(self) -> Outcome:
-        """Make all steps, or those before the first wrong offer."""
-        steps = list(self.walk.steps)
-        while steps and not self.outcome.wrong:
-            step = steps[0]
-            if step.action == NEXT:
-                self._expect(steps)
-            else:
-                steps.pop(0)
+    def go(self) -> None:
+        """Make all steps. Raises AssertionError at the first one with another offer than the expected one."""
+        for step in self.walk.steps:
             if step.action == EDIT:
                 self._edit(span_of(self.walk, step, self.desk.text))
             elif step.action == UNDO:
                 self._make(self._undo.pop())
                 self._undo.pop()  # the change back is none that an undo takes back
-            elif step.action == PERHAPS:
-                self._allow(step)
-            elif step.action == NOTHING and (offer := self._request()) is not None:
-                self._refuse(offer[0])
-            self._before = str(step)
-        return self.outcome
+            else:
+                self._compare(step, self._request())
 
-    def _expect(self, steps: list[Step]) -> None:
-        """One of the expected edits is offered and accepted, or the user makes the first by hand. Removes it."""
-        text, offer, number = self.desk.text, self._request(), 0
-        first = span_of(self.walk, steps[0], text)
-        if offer is None:
-            self.outcome.silent.append(str(steps.pop(0)))
-            self._edit(first)
-            return
-        if after(text, offer[0]) != after(text, first):
-            self.outcome.is_out_of_order = True
-            number = self._later(steps, after(text, offer[0]))
-        if number < 0:
-            self._refuse(offer[0])
-            return
-        steps.pop(number)
-        self._accept(*offer)
-
-    def _later(self, steps: list[Step], wanted: str) -> int:
-        """The number of the expected edit that makes the wanted text; -1 if there is none before another action."""
-        for number, step in enumerate(steps):
-            if step.action != NEXT or len(step.old) != len(step.new):
-                break
-            span = step.span(self.desk.text)
-            if span is not None and after(self.desk.text, span) == wanted:
-                return number
-        return -1
-
-    def _allow(self, step: Step) -> None:
-        text, offer = self.desk.text, self._request()
-        if offer is not None and after(text, offer[0]) == after(text, span_of(self.walk, step, text)):
-            self._accept(*offer)
-        elif offer is not None:
-            self._refuse(offer[0])
+    def _compare(self, step: Step, offer: tuple[Span, str] | None) -> None:
+        """Accept the expected offer. Where the product does not offer it yet, the user makes the edit by hand."""
+        text = self.desk.text
+        expected = span_of(self.walk, step, text) if step.action != NOTHING else None
+        if offer is not None:
+            assert expected is not None, f"offered instead of nothing: {offer[0]}"
+            assert after(text, offer[0]) == after(text, expected), f"offered: {offer[0]}, expected:\n{step}"
+            self._make(offer[0])
+            self.desk.accepted(offer[1])
+        elif step.action == NEXT and expected is not None:
+            assert self.walk.missing, f"not offered:\n{step}"
+            self._edit(expected)
 
     def _request(self) -> tuple[Span, str] | None:
         """The edit offered at the cursor, or else on the line below or above it."""
@@ -255,13 +203,7 @@ class Walker:
             text = self.desk.text
             below = text.find("\n", self.cursor) + 1
             offer = self.desk.request(below if 0 < below < len(text) else text.rfind("\n", 0, self.cursor))
-            self.outcome.late += offer is not None
         return offer
-
-    def _accept(self, span: Span, edit_id: str) -> None:
-        self._make(span)
-        self.desk.accepted(edit_id)
-        self.outcome.offered += 1
 
     def _edit(self, span: Span) -> None:
         """The user's own edit, in one change or key by key."""
@@ -283,11 +225,3 @@ class Walker:
         self._undo.append((start, start + len(new), self.desk.text[start:end]))
         self.desk.change(start, end, new)
         self.cursor = start + len(new)
-
-    def _refuse(self, span: Span) -> None:
-        text = self.desk.text
-        first, last = text.count("\n", 0, span[0]), text.count("\n", 0, span[1])
-        old, new = text.split("\n"), after(text, span).split("\n")
-        shown = [f"- {line}" for line in old[first : last + 1][:5]]
-        shown += [f"+ {line}" for line in new[first : last + 1 + len(new) - len(old)][:5]]
-        self.outcome.wrong = "\n".join([f"wrong offer at line {first + 1}:", *shown, f"after {self._before}"])

@@ -79,9 +79,9 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.visibility": {"lsp.reasons", "lsp.documents", "lsp.syntax", *BASE},
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
-    "lsp.next_edit.changes": {"lsp.syntax", "plain_text"},
+    "lsp.next_edit.changes": {"lsp.syntax", "lsp.syntax.languages", "plain_text"},
     "lsp.next_edit": {
-        "lsp.next_edit.changes",
+        *("lsp.next_edit.changes", "lsp.syntax.languages"),
         *("lsp.reasons", "lsp.backend", "lsp.postprocess", "lsp.index", "lsp.documents", "lsp.syntax"),
         *("lsp.protocol", "lsp.visibility", *BASE),
     },

@@ -77,7 +77,7 @@ def as_json(state: ReplayState, proposal: Proposal) -> Row:
     """One candidate of a row."""
     substitution = proposal.place.substitution
     return {
-        "change": [substitution.kind, substitution.old, substitution.new, substitution.callee, substitution.last],
+        "change": [substitution.kind, substitution.old, substitution.new],
         "times": proposal.place.evidence.times,
         "above": proposal.place.end < state.cursor,
         "right": state.verdict(proposal)[0],

@@ -6,7 +6,7 @@
 
 Fitted and chosen on the packages of models/training and the tuning packages, cross-validated by package: the threshold
 is the highest that shows at least as many right edits there as the fixed gates did. Held-out and blind packages judge.
-The fixed gates required a change to be made twice (an argument three times), or once in whole lines of which 80 % stay,
+The fixed gates required a change to be made twice, or once in whole lines of which 80 % stay,
 in like surroundings. Their figures (`before`) are kept from the result file. Nothing here has a limit of time.
 `--record` replays the packages anew; the candidates change with the producer.
 """

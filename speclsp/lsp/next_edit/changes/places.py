@@ -12,17 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from speclsp.lsp.next_edit.changes.substitutions import (
-    ARGUMENT,
-    DEFINES,
     LINES,
     MAX_LINE_CHARACTERS,
-    MEMBER,
     RENAME,
     Evidence,
     Learned,
     Substitution,
-    around,
-    indentation,
+    neighbours,
 )
 from speclsp.lsp.syntax.text_windows import equal_line_starts, line_end, match_starts
 from speclsp.plain_text import is_word
@@ -30,8 +26,6 @@ from speclsp.plain_text import is_word
 REACH_CHARACTERS = 60_000  # searched on either side of the cursor
 MAX_PLACES = 12  # examined on either side of the cursor, for one substitution
 MAX_SUBSTITUTIONS = 24
-MAX_CALL_CHARACTERS = 200
-GROUP_LINES = 12  # below a member's sibling, in which the member may stand already
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +76,14 @@ def occurrences(substitution: Substitution, text: str, low: int, high: int) -> l
 
 def _starts(substitution: Substitution, text: str, low: int, high: int) -> Iterator[int]:
     """The offsets in `[low, high)` where a substitution may apply."""
-    if substitution.kind in (LINES, MEMBER):
+    if substitution.kind == LINES:
         return equal_line_starts(substitution.old.partition("\n")[0], text, low, high)
-    literal = f"{substitution.callee}(" if substitution.kind == ARGUMENT else substitution.old
-    return match_starts(_pattern(substitution), literal, text, low, high)
+    return match_starts(_pattern(substitution), substitution.old, text, low, high)
 
 
 @functools.lru_cache(maxsize=256)
 def _pattern(substitution: Substitution) -> re.Pattern[str]:
     """A pattern that matches wherever a substitution of tokens may apply."""
-    if substitution.kind == ARGUMENT:
-        return re.compile(rf"(?<!\w){re.escape(substitution.callee)}\(")
     old = substitution.old
     left = r"(?<!\w)" if is_word(old[0]) else ""
     right = r"(?!\w)" if is_word(old[-1]) else ""
@@ -105,26 +96,10 @@ def place_at(substitution: Substitution, evidence: Evidence, text: str, start: i
     line = text[start:end]
     if len(line) > MAX_LINE_CHARACTERS:
         return None
-    if substitution.kind == MEMBER and has_member(text, end, line, substitution.new.split("\n")[1]):
-        return None
-    if substitution.kind in (LINES, MEMBER):
+    if substitution.kind == LINES:
         return _block(substitution, evidence, text, start)
-    pattern = _pattern(substitution)
-    if substitution.kind == ARGUMENT:
-        new = with_argument(line, substitution, pattern)
-    else:
-        new = "".join(_replaced(line, substitution, evidence, pattern))
+    new = "".join(_replaced(line, substitution, evidence, _pattern(substitution)))
     return Place(start, end, new, substitution, evidence) if new.split() != line.split() else None
-
-
-def has_member(text: str, end: int, sibling: str, first: str) -> bool:
-    """True if a member's first line stands already in the group of lines below its sibling, which ends at `end`."""
-    for line in text[end + 1 : end + GROUP_LINES * MAX_LINE_CHARACTERS].split("\n")[:GROUP_LINES]:
-        if line.strip() and not line.startswith(indentation(sibling)):
-            return False
-        if line.strip() == first.strip():
-            return True
-    return False
 
 
 def nearest_line(text: str, line: str, offset: int) -> int | None:
@@ -146,13 +121,13 @@ def _replaced(line: str, substitution: Substitution, evidence: Evidence, pattern
     """
     old, new, done = substitution.old, substitution.new, 0
     inside = new.find(old)
-    neighbours = {(origin.left, origin.right) for origin in evidence.origins}
+    places = {(origin.left, origin.right) for origin in evidence.origins}
     for match in pattern.finditer(line):
         at = match.start() - inside
         is_done = inside >= 0 and at >= 0 and line.startswith(new, at)
         if match.start() < done or is_done:
             continue
-        if substitution.kind != RENAME and around(line, match.start(), len(old)) not in neighbours:
+        if substitution.kind != RENAME and neighbours(line, match.start(), len(old)) not in places:
             continue
         yield line[done : match.start()] + new
         done = match.end()
@@ -175,43 +150,3 @@ def _block(substitution: Substitution, evidence: Evidence, text: str, start: int
             return None
     new = "\n".join(indent + line if line.strip() else line for line in substitution.new.split("\n"))
     return Place(start, end, new, substitution, evidence)
-
-
-def with_argument(line: str, substitution: Substitution, pattern: re.Pattern[str]) -> str:
-    """The line with an argument added to its first call of the function that has not got it."""
-    for match in pattern.finditer(line):
-        if DEFINES.search(line, 0, match.start()):
-            continue
-        closing = closing_parenthesis(line, match.end())
-        if closing is None:
-            continue
-        arguments = line[match.end() : closing]
-        name = substitution.new.partition("=")[0].strip()
-        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", arguments):
-            continue
-        if not arguments.strip():
-            return line[: match.end()] + substitution.new + line[closing:]
-        if not substitution.last:
-            return line[: match.end()] + substitution.new + ", " + line[match.end() :]
-        head = line[:closing].rstrip()
-        joint = " " if head.endswith(",") else ", "
-        return head + joint + substitution.new + line[closing:]
-    return line
-
-
-def closing_parenthesis(line: str, start: int) -> int | None:
-    """The offset of the parenthesis that closes the one before `start`; None if it is not on the line."""
-    depth, quote = 0, ""
-    for index in range(start, min(len(line), start + MAX_CALL_CHARACTERS)):
-        character = line[index]
-        if quote:
-            quote = "" if character == quote and line[index - 1] != "\\" else quote
-        elif character in "\"'`":
-            quote = character
-        elif character in "([{":
-            depth += 1
-        elif character in ")]}":
-            if depth == 0:
-                return index if character == ")" else None
-            depth -= 1
-    return None

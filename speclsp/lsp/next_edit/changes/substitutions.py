@@ -2,13 +2,10 @@
 
     edit, before and after ─► changed lines in pairs ─► token diff ─► Substitution, with its Evidence
 
-    rename     one identifier for another                         old_name -> new_name
-    phrase     tokens with an identifier among them               print( -> log.info(       x.items -> wrap(x.items)
-    argument   an argument added to calls of one function         fetch(a) -> fetch(a, timeout=5)
+    rename     one identifier for another              old_name -> new_name
+    phrase     tokens with an identifier among them    print( -> log.info(       x.items -> wrap(x.items)
     lines      whole lines for other lines
-    member     the same lines inserted below the same line, their sibling, in several places
 
-A recent edit holds the inserted lines of a member alone. Their sibling is read from the text as it is now.
 Nothing is learned from whitespace, from long lines, or from a change that a later edit has reversed.
 """
 
@@ -16,36 +13,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 
-from speclsp.lsp.syntax.text_windows import equal_line_starts
-
-RENAME, PHRASE, ARGUMENT, LINES, MEMBER = "rename", "phrase", "argument", "lines", "member"
+RENAME, PHRASE, LINES = "rename", "phrase", "lines"
 MIN_NAME = 3  # characters of an identifier that a substitution is about
 MAX_LINE_CHARACTERS = 300
 MAX_TOKENS = 12  # of a phrase
 MAX_BLOCK_LINES = 8  # of replaced lines
 MIN_BLOCK_CHARACTERS = 12
 MIN_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
-MIN_SIBLING_CHARACTERS = 8
-MAX_MEMBER_PLACES = 32  # of inserted lines that are examined
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 NAME = re.compile(r"[^\W\d]\w*\Z")
 OpCode = tuple[str, int, int, int, int]  # of difflib
-STATEMENT = re.compile(
-    r"\W*(?:return|if|elif|else|for|while|try|except|finally|with|break|continue|pass|raise|throw)\b"
-)
-DEFINES = re.compile(r"\b(?:def|class|function|func|fn|fun|sub|interface|struct|type|enum)\b")
-DEFINITION = (  # of a name, in any language: a declaration, an assignment, a parameter, an import
-    r"\b(?:def|class|function|const|let|var|type|interface|struct|enum|fn|func|fun|for|as)\s+{name}\b"
-    r"|(?m:^[ \t]*(?:self\.|this\.)?{name}\s*(?::[^=\n]*)?=[^=])|(?m:^[ \t]+{name}\s*:\s)|[(,]\s*{name}\s*:"
-    r"|\b(?:def|function|fn|func|fun)\s+\w+\s*\([^)]*\b{name}\b|\bimport\s[^\n]*\b{name}\b"
-)
 
 
 @dataclass(frozen=True)
@@ -86,24 +68,14 @@ class RecentEdit:
         )
         return *blocks, *of_lines
 
-    @cached_property
-    def inserted(self) -> tuple[tuple[str, ...], ...]:
-        """The blocks of lines that it has inserted. Edits near each other are one edit, with lines between them."""
-        if not self.before:
-            return (self.after,)
-        codes = difflib.SequenceMatcher(None, self.before, self.after, autojunk=False).get_opcodes()
-        return tuple(self.after[start:end] for kind, _, _, start, end in codes if kind == "insert")
-
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
-    """One change of text. `callee` and `last` (the argument's place) belong to an `argument`."""
+    """One change of text."""
 
     kind: str
     old: str
     new: str
-    callee: str = ""
-    last: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +126,10 @@ def learn(edits: Sequence[RecentEdit], is_late: Callable[[], bool] = lambda: Fal
 
 def _origin(uri: str, substitution: Substitution, old_line: str, new_line: str) -> Origin:
     old, at = substitution.old, old_line.find(substitution.old)
-    return Origin(uri, new_line, *(around(old_line, at, len(old)) if at >= 0 else ("", "")))
+    return Origin(uri, new_line, *(neighbours(old_line, at, len(old)) if at >= 0 else ("", "")))
 
 
-def around(line: str, start: int, length: int) -> tuple[str, str]:
+def neighbours(line: str, start: int, length: int) -> tuple[str, str]:
     """The tokens before and after a piece of a line, blanks aside; "" at the line's ends."""
     before, after = line[:start].split(), line[start + length :].split()
     left = TOKEN.findall(before[-1])[-1] if before else ""
@@ -170,13 +142,12 @@ def _not_contradicted(known: dict[Substitution, Evidence]) -> Iterator[tuple[Sub
 
     It contradicts one that does the reverse, or changes the same text into something else.
     """
-    by_old = dict[tuple[str, str, str], list[Substitution]]()
+    by_old = dict[tuple[str, str], list[Substitution]]()
     for key in known:
-        by_old.setdefault((key.kind, key.callee, key.old), []).append(key)
+        by_old.setdefault((key.kind, key.old), []).append(key)
     for key, evidence in known.items():
-        others = [other for other in by_old.get((key.kind, key.callee, key.new), ()) if other.new == key.old]
-        if key.kind != ARGUMENT:
-            others += [other for other in by_old[key.kind, key.callee, key.old] if other.new != key.new]
+        others = [other for other in by_old.get((key.kind, key.new), ()) if other.new == key.old]
+        others += [other for other in by_old[key.kind, key.old] if other.new != key.new]
         if not any(other != key and known[other].newest >= evidence.newest for other in others):
             yield key, evidence
 
@@ -236,9 +207,6 @@ def of_line(old_line: str, new_line: str) -> Iterator[Substitution]:
     changes = _changes(old, new)
     for _, low, high, start, end in changes:
         yield from _renames(old[low:high], new[start:end])
-    for _, low, high, start, end in changes:
-        if low == high and (argument := _argument(old, low, new[start:end])) is not None:
-            yield argument
     spans = [code[1:] for code in changes]
     if len(spans) > 1:
         spans.append((spans[0][0], spans[-1][1], spans[0][2], spans[-1][3]))
@@ -294,79 +262,9 @@ def _phrase(old: list[str], new: list[str], low: int, high: int, start: int, end
     return Substitution(PHRASE, "".join(old[low:high]), "".join(new[start:end]))
 
 
-def _argument(old: list[str], at: int, inserted: list[str]) -> Substitution | None:
-    """An argument that was added to a call, first or last."""
-    text = "".join(inserted).strip().strip(",").strip()
-    opening = enclosing_call(old, at)
-    if opening is None or not text or DEFINES.search("".join(old[:opening])):
-        return None
-    before = "".join(old[opening + 1 : at]).strip()
-    after = "".join(old[at:]).lstrip()
-    if after.startswith(")"):
-        return Substitution(ARGUMENT, "", text, callee=old[opening - 1], last=True)
-    return Substitution(ARGUMENT, "", text, callee=old[opening - 1], last=False) if not before else None
-
-
-def enclosing_call(tokens: Sequence[str], at: int) -> int | None:
-    """The index of the innermost open parenthesis before `at`, if an identifier stands before it."""
-    depth = 0
-    for index in range(at - 1, 0, -1):
-        if tokens[index] in ")]}":
-            depth += 1
-        elif tokens[index] in "([{":
-            if depth == 0:
-                return index if tokens[index] == "(" and is_name(tokens[index - 1]) else None
-            depth -= 1
-    return None
-
-
 def is_name(token: str) -> bool:
     """True for an identifier long enough to be characteristic."""
     return len(token) >= MIN_NAME and NAME.match(token) is not None
-
-
-# ── members beside their siblings ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def members(edits: Sequence[RecentEdit], text: str) -> Iterator[tuple[Substitution, Evidence]]:
-    """(sibling ─► sibling and member, evidence) of the newest edit, if the user has inserted its lines repeatedly."""
-    times: Counter[str] = Counter()
-    for edit in edits:
-        for block in edit.inserted:
-            times[unindented(block)] += edit.times
-    for member in dict.fromkeys(unindented(block) for block in edits[-1].inserted):
-        if times[member] >= 2 and is_member(member.split("\n")):
-            for sibling, origins in siblings_of(member, edits[-1].uri, text).items():
-                if len(origins) >= 2:
-                    evidence = Evidence(min(times[member], len(origins)), len(edits) - 1, origins)
-                    yield Substitution(MEMBER, sibling, f"{sibling}\n{member}"), evidence
-
-
-def siblings_of(member: str, uri: str, text: str) -> dict[str, list[Origin]]:
-    """The lines above a member wherever it stands, without their indentation, each with these places."""
-    first, *rest = member.split("\n")
-    siblings: dict[str, list[Origin]] = {}
-    for start in islice(equal_line_starts(first.strip(), text), MAX_MEMBER_PLACES):
-        lines = text[start : start + MAX_LINE_CHARACTERS * (len(rest) + 2)].split("\n")[: len(rest) + 1]
-        above = text[text.rfind("\n", 0, start - 1) + 1 : start - 1].rstrip("\r") if start else ""
-        if unindented(lines) == member and is_sibling(above, lines[0]):
-            siblings.setdefault(above.strip(), []).append(Origin(uri, lines[0]))
-    return siblings
-
-
-def is_member(lines: Sequence[str]) -> bool:
-    """True for a short block that is characteristic enough, and no statement that changes the flow of control."""
-    characters = sum(len(line.strip()) for line in lines)
-    names = sum(is_name(token) for line in lines for token in TOKEN.findall(line))
-    short = 0 < len(lines) <= MAX_BLOCK_LINES and max(map(len, lines)) <= MAX_LINE_CHARACTERS
-    return short and characters >= MIN_BLOCK_CHARACTERS and names > 0 and not STATEMENT.match(lines[0])
-
-
-def is_sibling(line: str, member: str) -> bool:
-    """True for a line of the member's own indentation with a name in it, and no statement."""
-    alike = indentation(line) == indentation(member) and len(line) <= MAX_LINE_CHARACTERS
-    named = any(map(is_name, TOKEN.findall(line)))
-    return alike and named and len(line.strip()) >= MIN_SIBLING_CHARACTERS and not STATEMENT.match(line)
 
 
 def indentation(line: str) -> str:

@@ -6,7 +6,6 @@ To add a language: one record in a module of this package, its name in LANGUAGES
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from speclsp.lsp.syntax.languages.classes import C_SHARP, JAVA, KOTLIN, PHP, SCALA
 from speclsp.lsp.syntax.languages.compiled import CPP, GO, RUST, SWIFT, C
@@ -22,12 +21,12 @@ LANGUAGES: tuple[Language, ...] = (  # with a grammar
     *(BASH, RUBY, LUA, SQL),
     *(CSS, HTML, SVELTE, JSON, YAML, TOML),
 )
-BY_NAME: Mapping[str, Language] = MappingProxyType({language.name: language for language in LANGUAGES})
-_BY_ID: Mapping[str, Language] = MappingProxyType(
-    {name: language for language in (*WITHOUT_GRAMMAR, *LANGUAGES) for name in (language.name, *language.aliases)}
-)
+BY_NAME: Mapping[str, Language] = {language.name: language for language in LANGUAGES}
+BY_ID: Mapping[str, Language] = {
+    name: language for language in (*WITHOUT_GRAMMAR, *LANGUAGES) for name in (language.name, *language.aliases)
+}
 
 
 def record(language_id: str) -> Language:
     """The record for an LSP language id or a common name for it; UNKNOWN for any other."""
-    return _BY_ID.get(language_id.strip().lower(), UNKNOWN)
+    return BY_ID.get(language_id.strip().lower(), UNKNOWN)

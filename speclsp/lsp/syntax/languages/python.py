@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, original_names
 from speclsp.lsp.syntax.languages.record import (
@@ -12,6 +12,8 @@ from speclsp.lsp.syntax.languages.record import (
     DefinitionRules,
     Language,
     LexicalRules,
+    Replacement,
+    TypeRules,
 )
 
 _SUFFIXES = (".py", ".pyi")
@@ -61,6 +63,37 @@ def _is_no_package(directory: str, files: KnownFiles) -> bool:
     return not files.first_existing(f"{directory}/__init__{suffix}".lstrip("/") for suffix in _SUFFIXES)
 
 
+# ── types in annotations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+_MAX_NESTED = 3  # optional types inside of each other
+_INNER = (
+    r"""(?:[^\[\]'"]|\[(?:[^\[\]'"]|\[(?:[^\[\]'"]|\[[^\[\]'"]*\])*\])*\])"""  # of a subscript, with three inside of it
+)
+_OPTIONAL = re.compile(rf"(?<![\w.])(?:typing\.|t\.)?Optional\[({_INNER}+)\]")
+_UNION = re.compile(rf"(?<![\w.])(?:typing\.|t\.)?Union\[({_INNER}+)\]")
+_ITEM = re.compile(rf"(?:(?!,){_INNER})+")
+
+
+def _without_optional(line: str) -> str:
+    """The line with `X | None` for each `Optional[X]`, unless X has a quote."""
+    for _ in range(_MAX_NESTED):
+        line = _OPTIONAL.sub(r"\1 | None", line)
+    return line
+
+
+def _without_union(line: str) -> str:
+    """The line with `X | Y` for each `Union[X, Y]`, unless it has a quote."""
+    for _ in range(_MAX_NESTED):
+        line = _UNION.sub(lambda match: " | ".join(item.strip() for item in _ITEM.findall(match[1])), line)
+    return line
+
+
+_STRUCTURES: Mapping[Replacement, Callable[[str], str]] = {
+    ("Optional[", "| None"): _without_optional,
+    ("Union[", " | "): _without_union,
+}
+_LOWER_CASE = frozenset((name, name.lower()) for name in ("List", "Dict", "Set", "FrozenSet", "Tuple", "Type"))
+
 PYTHON = Language(
     name="python",
     aliases=("py", "python3", "pyi", "starlark", "bazel"),
@@ -88,6 +121,7 @@ PYTHON = Language(
         pattern=r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]",
         repeats_below=r"@(?:[\w.]+\.)?(?:overload|\w*(?:dispatch|register|validator|setter|getter|deleter)\b|\w+\.\w+)",
     ),
+    types=TypeRules(_STRUCTURES, (frozenset(_STRUCTURES), _LOWER_CASE)),
     indexed=".py .pyi",
     imports=ImportRules(
         read=_imports,

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from speclsp.lsp.syntax.languages.import_rules import ImportRules
+from speclsp.lsp.syntax.languages.keywords import MANY_LANGUAGES, Keywords
 
 BRACKET = r"[({\[]\s*$"  # a line that ends like this opens a block in any language
 
@@ -40,6 +42,19 @@ class DefinitionRules(NamedTuple):
     repeatable: tuple[str, ...] = ()  # names that may stand twice
     repeats_below: str = ""  # a line, without its indentation, below which a name may stand twice
     has_overloads: bool = False  # a function's signature without a body may stand beside it
+
+
+Replacement = tuple[str, str]  # a part of a type, before and after
+
+
+class TypeRules(NamedTuple):
+    """Replacements of types in annotations, beside those of one name for another."""
+
+    structures: Mapping[Replacement, Callable[[str], str]] = MappingProxyType({})  # -> the line with all of them made
+    families: tuple[frozenset[Replacement], ...] = ()  # those that one release of the language allows together
+
+
+NO_TYPE_RULES = TypeRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)  # generated methods cost time at start
@@ -77,6 +92,9 @@ class Language:
     branches: Mapping[str, str] = field(default_factory=dict)  # first word -> first words of the headers it may follow
     branch_words: str = ""  # first words of a line that ends a block, in a language with a word at each block's end
     definition: DefinitionRules | None
+    # next edits
+    keywords: Keywords = MANY_LANGUAGES
+    types: TypeRules = NO_TYPE_RULES
     # index
     indexed: str  # suffixes of the files that are indexed
     family: str = ""  # name of the language whose files it uses and whose files use its own; "": none

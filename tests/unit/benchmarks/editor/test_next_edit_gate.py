@@ -17,7 +17,7 @@ AFTER = BEFORE.replace("open_file", "shared.file")
 
 def candidate(right: bool, times: int = 2, change: str = "a", **features: float) -> Row:
     return {
-        "change": ["lines", change, "b", "", True],
+        "change": ["lines", change, "b"],
         "times": times,
         "above": False,
         "right": right,
@@ -32,7 +32,9 @@ def state(*candidates: Row, kind: str = STATE, package: str = "p") -> Row:
 def test_the_weights_of_the_product_are_those_of_the_result_file():
     result = json.loads((CHECKOUT / "benchmarks" / "results" / f"{next_edit_gate.NAME}.json").read_text("utf-8"))
     table = next_edit_gate.TABLE.search(next_edit_gate.TABLE_FILE.read_text("utf-8"))
-    assert table is not None and table[0] == next_edit_gate.source(result["weights"], result["threshold"])
+    kinds = {INTERCEPT, *gate.FEATURES}  # the fit had kinds of edits that are not offered
+    weights = {name: weight for name, weight in result["weights"].items() if name in kinds}
+    assert table is not None and table[0] == next_edit_gate.source(weights, result["threshold"])
 
 
 def test_what_the_fitter_writes_is_read_back_as_it_was():

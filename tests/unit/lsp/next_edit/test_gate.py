@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,18 +73,6 @@ def test_a_place_in_like_reader_is_likelier_and_the_other_kinds_are_shown_unjudg
     )
     assert features()["alike_around"] > features(text=other)["alike_around"]
     assert [kind for kind in KINDS if is_shown({kind: 1.0, "distance": 16.0})] == list(UNJUDGED)
-
-
-def test_a_place_takes_under_a_fifth_of_a_millisecond():
-    reader = FeatureReader(TEXT * 50, 0, EDIT, 0)
-    evidence = Evidence(2, 0, [Origin(URI, CHANGED)])
-    place = Place(START, START + len(LINE), CHANGED, Substitution(LINES, LINE.strip(), CHANGED.strip()), evidence)
-    times = []
-    for _ in range(200):
-        started_s = time.thread_time()
-        probability(reader.features(place))
-        times.append(time.thread_time() - started_s)
-    assert min(times) < 0.0002
 
 
 @pytest.mark.parametrize("kind", [RENAME, LINES])

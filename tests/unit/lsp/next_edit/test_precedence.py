@@ -1,4 +1,4 @@
-"""A next edit goes before ghost text on its line, where text stands right of the cursor."""
+"""A next edit goes before ghost text on its line, where text stands right of the cursor, and behind a new name."""
 
 from __future__ import annotations
 
@@ -34,41 +34,26 @@ def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(next_edits, "PRECEDES_MS", 10_000.0)
 
 
-@pytest.mark.parametrize("changed", [1, 2])
-def test_a_rename_on_the_cursors_line_precedes_ghost_text_in_mid_line(changed: int):
-    desk = Desk(changed)
-    desk.warm_up()
-    assert desk.precedes(2, 6)
-
-
-@pytest.mark.parametrize(("changed", "line"), [(1, 0), (2, 1)])
-def test_a_rename_goes_on_before_ghost_text_behind_the_new_name(changed: int, line: int):
-    desk = Desk(changed)
-    desk.warm_up()
-    assert desk.precedes(line, len("total"))
-    assert not desk.precedes(line, len("total = ")), "the cursor is behind another word"
-
-
-def test_a_rename_goes_on_before_ghost_text_at_a_line_end():
-    desk = Desk(changed=1)
-    desk.replace(desk.offset(3, len("first(")), desk.offset(3, len("first(count")), "total")
-    desk.warm_up()
-    assert desk.precedes(3, len("first(total"))
-
-
 @pytest.mark.parametrize(
-    ("changed", "line", "character", "why"),
+    ("changed", "line", "character", "precedes", "why"),
     [
-        (2, 2, 15, "nothing stands right of the cursor"),
-        (2, 2, 14, "only a bracket stands right of the cursor"),
-        (2, 4, 6, "the edit is on another line"),
-        (0, 2, 6, "there was no edit"),
+        (1, 2, 6, True, "the rename has a use on the cursor's line"),
+        (2, 2, 6, True, "the same after two changes"),
+        (1, 0, 5, True, "the cursor is behind the new name, and the rename goes on elsewhere"),
+        (2, 1, 5, True, "the same after two changes"),
+        (1, 0, 8, False, "the cursor is behind another word"),
+        (2, 2, 15, False, "nothing stands right of the cursor"),
+        (2, 2, 14, False, "only a bracket stands right of the cursor"),
+        (2, 4, 6, False, "the edit is on another line"),
+        (0, 2, 6, False, "there was no edit"),
     ],
 )
-def test_elsewhere_ghost_text_is_shown(changed: int, line: int, character: int, why: str):
+def test_a_next_edit_precedes_ghost_text_on_its_line_and_behind_a_new_name(
+    changed: int, line: int, character: int, precedes: bool, why: str
+):
     desk = Desk(changed)
     desk.warm_up()
-    assert not desk.precedes(line, character), why
+    assert desk.precedes(line, character) == precedes, why
 
 
 def test_ghost_text_waits_for_no_grammar_and_for_no_setting():

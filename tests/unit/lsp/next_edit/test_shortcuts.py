@@ -50,9 +50,9 @@ def is_contradicted(key: Substitution, newest: int, others: dict[Substitution, i
     """The definition: another edit, not earlier, did the reverse or changed the same text into something else."""
     return any(
         other != key
-        and (other.kind, other.callee) == (key.kind, key.callee)
+        and other.kind == key.kind
         and number >= newest
-        and ((other.old, other.new) == (key.new, key.old) or (other.old == key.old and key.kind != "argument"))
+        and ((other.old, other.new) == (key.new, key.old) or other.old == key.old)
         for other, number in others.items()
     )
 

@@ -6,9 +6,11 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.lsp.edited_document import EditDesk
 from support.lsp.suggested import suggest
 from support.lsp.syntax_samples import ANSWERS
 from support.source_tree import ROOT
@@ -16,10 +18,14 @@ from support.source_tree import ROOT
 from speclsp.lsp.documents.notebook import language_of
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax import grammars, lexical_rules
+from speclsp.lsp.syntax import bindings, grammars, languages, lexical_rules, tree
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
-from speclsp.lsp.syntax.languages.record import Language
+from speclsp.lsp.syntax.languages.keywords import Keywords
+from speclsp.lsp.syntax.languages.python import PYTHON
+from speclsp.lsp.syntax.languages.record import DefinitionRules, Language
 from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMAR
+from speclsp.lsp.syntax.languages.words import RUBY
+from speclsp.lsp.syntax.tree import query_sections
 
 NAMES = sorted(BY_NAME)
 SERVER = ROOT / "speclsp/lsp"
@@ -212,3 +218,63 @@ def test_no_other_module_of_the_server_names_a_language():
 )
 def test_a_name_of_a_language_is_reported(source: str, text: str):
     assert text in [name for _, name in named(source, words())]
+
+
+# ── a language is one record ──────────────────────────────────────────────────────────────────────────────────────────
+
+NEW_LANGUAGES = {  # a record with the grammar of a language like it, and a text in which <old|new> was edited
+    "elixir": (
+        replace(
+            RUBY,
+            name="elixir",
+            grammar_module="tree_sitter_ruby",
+            definition=DefinitionRules(pattern=r"(?P<keyword>defp?)\s+(?P<name>\w+)"),
+            keywords=Keywords(functions="def|defp", types="defmodule"),
+        ),
+        "defmodule Box do\n  defp <area|surface>(box) do\n    box\n  end\n\n"
+        "  def twice(box), do: 2 * <area|surface>(box)\n  def half(box), do: area(box) / 2\nend\n",
+    ),
+    "nim": (
+        replace(
+            PYTHON,
+            name="nim",
+            grammar_module="tree_sitter_python",
+            definition=DefinitionRules(pattern=r"(?P<keyword>proc)\s+(?P<name>\w+)"),
+            keywords=Keywords(functions="proc|iterator", variables="let|var|const"),
+        ),
+        "proc <area|surface>(box: int): int =\n  box\n\necho <area|surface>(2)\necho area(3)\n",
+    ),
+}
+
+
+@pytest.fixture(params=NEW_LANGUAGES)
+def new_language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Language:
+    """A language that only its record names. Its file of queries inherits another one without `locals`."""
+    language, _ = NEW_LANGUAGES[request.param]
+    parent = language.grammar_module.removeprefix("tree_sitter_")
+    sections = {name: text for name, text in query_sections(parent).items() if name != bindings.SECTION}
+    monkeypatch.setattr(
+        tree, "query_sections", lambda name: sections if name == language.name else query_sections(name)
+    )
+    for table in (languages.BY_NAME, languages.BY_ID):
+        monkeypatch.setitem(table, language.name, language)
+    monkeypatch.setitem(tree.GRAMMARS, language.name, (language.grammar_module, "language"))
+    return language
+
+
+def test_a_new_language_offers_the_uses_of_a_renamed_function(new_language: Language):
+    text = NEW_LANGUAGES[new_language.name][1]
+    edit = re.compile(r"<(\w+)\|(\w+)>")
+    desk = EditDesk(edit.sub(r"\1", text), new_language.name)
+    for _ in edit.findall(text):
+        at = re.search(r"\barea\b", desk.document.text)
+        assert at is not None
+        desk.replace(*at.span(), "surface")
+    offer = desk.propose()
+    assert not isinstance(offer, str), offer
+    assert desk.applied(offer) == edit.sub(r"\2", text).replace("area", "surface")
+
+
+def test_a_new_language_has_its_definitions_checked_in_suggestions(new_language: Language):
+    header = {"elixir": "defp area(box) do", "nim": "proc area(box: int): int ="}[new_language.name]
+    assert suggest(f"{header}\n  box\n\n¦\n", header, new_language.name) == Reason.DEFINED

@@ -1,4 +1,4 @@
-"""One change that is surely meant again: a table of edits and the next edit that each kind offers, and its silences."""
+"""Types and callees that were replaced: a table of edits and the next edit that each offers, and its silences."""
 
 from __future__ import annotations
 
@@ -7,32 +7,21 @@ from support.lsp.edited_document import EditDesk
 
 from benchmarks.editor.edit_replay.replayed_file import replace
 from benchmarks.quality import edits
-from speclsp.lsp.next_edit.changes.changed_names import CALLEE
-from speclsp.lsp.next_edit.changes.places import Place
-from speclsp.lsp.next_edit.changes.single_changes import TYPE
-from speclsp.lsp.next_edit.producer import Declined
+from speclsp.lsp.next_edit.changes.callees import CALLEE
+from speclsp.lsp.next_edit.changes.replaced_types import TYPE
 
 URI = "file:///work/app"
 
 
-def offered(
-    language: str,
-    before: str,
-    *versions: str,
-    cursor: tuple[int, int] | None = None,
-    declined: Declined = lambda place: "",
-) -> tuple[str, str] | None:
-    """(kind, text after the next edit), after the user has made each of the versions; None where nothing is offered.
-
-    `cursor`: line and column, both from 0. Without it, the cursor is below the last changed line.
-    """
+def offered(language: str, before: str, *versions: str) -> tuple[str, str] | None:
+    """(kind, text after the next edit) below the last changed line, after the user has made each of the versions."""
     desk, line = EditDesk(before, language, URI), 0
     for version in versions:
         for hunk in reversed(edits.hunks(desk.document.text, version)):
             replace(desk.document, hunk.start, hunk.end, hunk.lines)
             line = max(line, hunk.start + len(hunk.lines))
-    desk.cursor = desk.offset(*(cursor or (line, 0)))
-    proposal = desk.propose(declined)
+    desk.cursor = desk.offset(line)
+    proposal = desk.propose()
     return None if isinstance(proposal, str) else (proposal.kind, desk.applied(proposal))
 
 
@@ -110,17 +99,6 @@ def test_a_place_that_was_passed_means_that_a_type_is_no_rule():
     first = spread.replace(lines[0], changed[0])
     assert offered("python", spread, first) == (TYPE, first.replace(lines[1], changed[1]))
     assert offered("python", spread, first, first.replace(lines[2], changed[2])) is None
-
-
-def test_a_rejected_change_is_not_offered():
-    seen: list[Place] = []
-
-    def declined(place: Place) -> str:
-        seen.append(place)
-        return "declined"
-
-    assert offered("python", WARNING + "print(1)\n", WARN + "print(1)\n", declined=declined) is None
-    assert [(place.substitution.kind, place.evidence.times) for place in seen] == [(CALLEE, 1)]
 
 
 def test_windows_line_ends_stay():

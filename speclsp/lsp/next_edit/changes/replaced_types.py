@@ -1,0 +1,100 @@
+"""A type that was replaced twice, in other annotations: f(a: List[int], b: List[str]) -> list[int], list[str].
+
+The tree says where a type stands. A line is offered with all types replaced that the user has replaced. Replacements
+that change the structure of a type are those of the language's record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
+from speclsp.lsp.next_edit.changes.substitutions import NAME, TOKEN, Evidence, Origin, Substitution
+from speclsp.lsp.syntax.languages.record import Replacement, TypeRules
+
+TYPE = "type"  # the kind of these edits
+MIN_TIMES = 2  # replaced types, on one line or several
+
+
+def replacements(change: Change, rules: TypeRules) -> Counter[Replacement]:
+    """The types that a line's change has replaced, if it did nothing else, and how often."""
+    line, counts = change.old, Counter[Replacement]()
+    for key, structure in rules.structures.items():
+        less = line.count(key[0]) - change.new.count(key[0])
+        if less > 0 and structure(line) != line:
+            line = structure(line)
+            counts[key] += less
+    old, new = TOKEN.findall(line.strip()), TOKEN.findall(change.new.strip())
+    if len(old) != len(new):
+        return Counter()
+    for before, after in zip(old, new, strict=True):
+        if before != after:
+            if not NAME.match(before) or not NAME.match(after) or before[0].islower():
+                return Counter()
+            counts[before, after] += 1
+    return counts
+
+
+def type_places(recent: Recent) -> Iterator[Place]:
+    """Annotations with a type that was replaced twice, the nearest first."""
+    newest, rules = Counter[Replacement](), recent.language.types
+    for change in recent.newest:
+        if recent.is_late():
+            return
+        newest += replacements(change, rules)
+    if not newest:
+        return
+    counts, origins = Counter[Replacement](), list[Origin]()
+    for change in recent.changes:
+        replaced = replacements(change, rules)
+        for key, number in replaced.items():
+            counts[key] += number * change.times
+        if replaced.keys() & newest.keys():
+            origins.append(Origin(recent.edits[change.edit].uri, change.new))
+    meant = [key for key in newest if counts[key] >= MIN_TIMES and (key[1], key[0]) not in counts]
+    meant = [key for key in meant if all(other == key or other[0] != key[0] for other in counts)]
+    if not meant or not _were_types(recent, meant, origins):
+        return
+    written = [*meant, *(other for family in rules.families if family & {*meant} for other in family - {*meant})]
+    for key in meant:
+        evidence = Evidence(counts[key], len(recent.edits) - 1, origins)
+        pattern = _type_pattern(key, rules)
+        if any(_is_type(recent, at) for at in recent.passed(pattern, key[0], origins)):
+            continue
+        for start, line in recent.lines_with(pattern, key[0]):
+            if recent.is_late():
+                return
+            new, match = _rewritten(line, written, rules), pattern.search(line)
+            if new != line and match is not None and _is_type(recent, start + match.start()):
+                yield Place(start, start + len(line), new, Substitution(TYPE, *key), evidence)
+
+
+def _type_pattern(key: Replacement, rules: TypeRules) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(key[0])}" + ("" if key in rules.structures else r"(?!\w)"))
+
+
+def _rewritten(line: str, meant: Sequence[Replacement], rules: TypeRules) -> str:
+    for key in meant:
+        structure = rules.structures.get(key)
+        line = structure(line) if structure is not None else _type_pattern(key, rules).sub(key[1], line)
+    return line
+
+
+def _were_types(recent: Recent, meant: list[Replacement], origins: list[Origin]) -> bool:
+    """True if the user has replaced types, as far as the changed lines stand in this document."""
+    for origin in origins:
+        at = recent.text.find(origin.line)
+        if at >= 0:
+            for _, new in meant:
+                inside = origin.line.find(new.strip())
+                if inside >= 0 and not _is_type(recent, at + inside):
+                    return False
+    return True
+
+
+def _is_type(recent: Recent, offset: int) -> bool:
+    tree = recent.parse(offset)
+    return tree is not None and tree.is_type(offset)
