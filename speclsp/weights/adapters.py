@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,6 +123,11 @@ def listing(models_dir: str = "") -> tuple[list[AdapterCard], list[str]]:
             except CardError as error:
                 problems.append(str(error))
     return [known[name] for name in sorted(known)], problems
+
+
+def of_weights(weights: Weights, known: Sequence[AdapterCard]) -> AdapterCard | None:
+    """The first card for these weights whose file exists."""
+    return next((card for card in known if card.belongs_to(weights) and card.file.exists()), None)
 
 
 def read_card(path: Path) -> AdapterCard:

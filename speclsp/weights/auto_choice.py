@@ -1,18 +1,16 @@
-"""The model for `model = "auto"`: the largest one that fits the free memory and, on a CPU, answers in time.
+"""The model for `model = "auto"`: the largest one that fits the free memory and answers in time.
 
 On a CPU it is a judged model: its card has figures of its suggestions, measured with these weights. A start downloads
 nothing while a judged model that suits is on this machine.
 
 On a GPU no model was judged. Base weights come first there, because instruct weights were not trained for
-fill-in-the-middle.
+fill-in-the-middle. A larger model in nf4 comes before a smaller one in bf16.
 
-The CPU's speed is measured once per machine and kept. A suggestion's time is predicted from it:
+The speed is measured, and a time is predicted from it:
 
-    a token of prefill   parameters / int8 multiply-adds a second
-    a decoding step      parameters / bytes read a second, one byte a parameter; fewer in 4 bits
-
-On a GPU, a pass takes the time to read all weights at the measured bandwidth (`gpu_obstacle`). A larger model in nf4
-comes before a smaller one in bf16.
+    CPU   a usual suggestion   prefill: parameters / int8 multiply-adds a second, and
+                               steps:   parameters / bytes read a second, one byte a parameter; fewer in 4 bits
+    GPU   a pass               bytes of the weights / bandwidth
 
 Both count a model's embedding as a weight, which makes up for the difference between a kernel and the peak.
 """
@@ -30,17 +28,16 @@ from pathlib import Path
 
 from speclsp import config as settings
 from speclsp import private_files, process_resources
-from speclsp.process_resources import gpus
+from speclsp.process_resources import gpu_extra, gpus
 from speclsp.weights import hub, store
 from speclsp.weights.cards import MARGIN_MIB, WITHOUT_GPU, Card, Weights, load, names
 
 FILE = "cpu-speed.json"
 MAX_BYTES = 4096
-NEW_TOKENS, FIRST_TOKENS = 24, 300  # of a prompt: at the next key, and at the first one in a file
+NEW_TOKENS = 24  # of a prompt, at the next key
 ANSWER_TOKENS, TOKENS_A_STEP = 12, 1.7  # of a usual suggestion; the latter measured with n-gram drafts
 MAX_USUAL_MS = 250  # of a suggestion at the next key, on a CPU; a slower 1.5B saves no more keys than the 0.5B
-MAX_FIRST_MS = 1500  # of the first suggestion in a file
-MAX_PASS_MS = 25.0  # of a target on a GPU: twelve tokens in seven rounds take at most 175 ms then
+MAX_PASS_MS = 25  # of a target on a GPU: twelve tokens in seven rounds take at most 175 ms then
 GPU_SHARE = 0.75  # of the bandwidth that a pass reaches: an estimate; 72 % for the 7B in bf16 on an H200
 GPU_BYTES = {"bf16": 2.0, "nf4": 0.62}  # of a parameter; nf4 with its scales, and a head of 16 bits
 
@@ -56,11 +53,6 @@ class CpuSpeed:
     int8_g_s: float  # 10^9 multiply-adds a second
     int4_bytes: float = 1.0  # that a step reads for a parameter of a model in int4
 
-    def suggestion_ms(self, card: Card, new_tokens: int) -> float:
-        """Predicted time of a suggestion after `new_tokens` tokens that are not in the KV cache."""
-        prefill_ms = new_tokens * card.target.parameters / self.int8_g_s / 1e6
-        return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * self.step_ms(card)
-
     def step_ms(self, card: Card) -> float:
         """Predicted time of a decoding step."""
         read_bytes = self.int4_bytes if prefers_int4(card) else 1.0
@@ -68,7 +60,8 @@ class CpuSpeed:
 
     def usual_ms(self, card: Card) -> float:
         """Predicted time of a suggestion at the next key."""
-        return self.suggestion_ms(card, NEW_TOKENS)
+        prefill_ms = NEW_TOKENS * card.target.parameters / self.int8_g_s / 1e6
+        return prefill_ms + ANSWER_TOKENS / TOKENS_A_STEP * self.step_ms(card)
 
 
 def prefers_int4(card: Card) -> bool:
@@ -113,35 +106,73 @@ def record(speed: CpuSpeed) -> None:
         private_files.replace(path(), json.dumps(asdict(speed)).encode())
 
 
+def auto(
+    config: settings.Config, download: bool = False, hub_answers: Callable[[], bool] | None = None
+) -> tuple[Card, str]:
+    """The model for these settings, and the reason in a sentence: the named one, or the choice for this machine.
+
+    On a CPU, the choice needs its speed: `engine.loading.cpu_speed` measures it.
+
+    Args:
+        download: also of a larger model than the one on this machine.
+        hub_answers: called only if it decides, and once at most; by default the hub is asked.
+    """
+    if config.model != "auto":
+        card = load(config.model)
+        return card, f"{card.name}, as you chose: {card.figures}."
+    device = device_of(config.device)
+    free_mib = process_resources.free_mib(device)
+    speed = recorded(config.engine.threads) if device == "cpu" else gpus.measured_gb_per_s(device)
+    with_nf4 = config.engine.quantization in ("auto", "nf4")
+    has_hub = cache(hub_answers or hub.is_reachable)
+
+    @cache
+    def here(weights: Weights) -> bool:
+        return store.is_here(weights, config.models_dir)
+
+    def fetchable(weights: Weights) -> bool:
+        return here(weights) or (not config.engine.offline and (weights.mirror is not None or has_hub()))
+
+    if device == "cpu" and not download:
+        card, why = choose(device, free_mib, speed, here, with_nf4)
+        if here(card.target):
+            return card, why
+    return choose(device, free_mib, speed, fetchable, with_nf4)
+
+
 def choose(
-    free_mib: int,
     device: str,
-    fetchable: Availability = lambda weights: True,
-    speed: CpuSpeed | None = None,
-    gb_per_s: float | None = None,
-    can_nf4: bool | None = None,
+    free_mib: int,
+    speed: CpuSpeed | float | None,
+    available: Availability = lambda weights: True,
+    with_nf4: bool = True,
 ) -> tuple[Card, str]:
     """The model for `model = "auto"`, and why, in a sentence for people.
 
     Args:
         free_mib: free memory of the device.
-        fetchable: True when the weights are here or can be fetched.
-        speed: of the CPU, where that is the device; None: not measured.
-        gb_per_s: bandwidth of the GPU, where that is the device; None: not measured.
-        can_nf4: the model may be loaded in nf4; None: if bitsandbytes is installed.
+        speed: of the CPU, or the GPU's bandwidth in GB/s; None: not measured.
+        available: True when the weights are here or can be fetched.
+        with_nf4: the model may be loaded in nf4.
     """
     passed_over = ""
     for card in candidates(device):
-        if device == "cpu":
-            problem = cpu_obstacle(card, free_mib, speed)
-        else:
-            problem = gpu_obstacle(card, free_mib, gb_per_s, can_nf4)
-        if not problem and not all(map(fetchable, card.weights(with_draft=device != "cpu"))):
+        problem = obstacle(card, device, free_mib, speed, with_nf4)
+        if not problem and not all(map(available, card.weights(with_draft=device != "cpu"))):
             problem = f"{card.name} is not on this machine: `speclsp setup` downloads it where it can"
         if not problem or card.name == WITHOUT_GPU:
             break
         passed_over = problem
-    return card, reason(card, free_mib, device, speed, passed_over, problem)
+    if problem:
+        why = f"because no model suits {device} with {free_mib} MiB free ({problem})"
+        if device == "cpu" and speed is None:
+            why = "because there is no GPU and the speed of this CPU was not measured"
+        return card, f"{card.name}, {why}: {card.figures}."
+    kind = "judged" if device == "cpu" else "available instruct" if card.instruct else "available base"
+    predicted = f"{speed.usual_ms(card):.0f} ms predicted for a usual suggestion" if isinstance(speed, CpuSpeed) else ""
+    note = "; ".join(filter(None, (predicted, passed_over)))
+    fits = f"the largest {kind} model that fits the {free_mib} MiB free on {device}{f' ({note})' if note else ''}"
+    return card, f"{card.name}, {fits}: {card.figures}."
 
 
 def candidates(device: str) -> list[Card]:
@@ -150,72 +181,33 @@ def candidates(device: str) -> list[Card]:
     return sorted(cards, key=lambda card: (device != "cpu" and not card.instruct, card.auto), reverse=True)
 
 
-def cpu_obstacle(card: Card, free_mib: int, speed: CpuSpeed | None) -> str:
-    """The reason against a card on a CPU, in part of a sentence; "" without one."""
+def obstacle(card: Card, device: str, free_mib: int, speed: CpuSpeed | float | None, with_nf4: bool = True) -> str:
+    """The reason against a card on a device, in part of a sentence; "" without one."""
     if speed is None:
-        return "the speed of this CPU was not measured"
-    for tokens, most_ms, name in ((NEW_TOKENS, MAX_USUAL_MS, "usual"), (FIRST_TOKENS, MAX_FIRST_MS, "first")):
-        if (ms := speed.suggestion_ms(card, tokens)) > most_ms:
-            return f"{card.name} would take {ms:.0f} ms for a {name} suggestion, and {most_ms} ms is the limit"
-    need_mib = card.memory_mib["int8"] + MARGIN_MIB
+        return "its speed was not measured"
+    if isinstance(speed, CpuSpeed):
+        formats: tuple[str, ...] = ("int8",)
+        ms, most_ms, unit = speed.usual_ms(card), MAX_USUAL_MS, "for a usual suggestion"
+    else:
+        formats = gpu_formats(card, speed, with_nf4)
+        ms, most_ms, unit = min(pass_ms(card, name, speed) for name in formats), MAX_PASS_MS, "a pass"
+    if ms > most_ms:
+        return f"{card.name} would take {ms:.0f} ms {unit}, and {most_ms} ms is the limit"
+    need_mib = min(card.memory_mib[name] for name in formats) + MARGIN_MIB
     return f"{card.name} needs {need_mib} MiB" if need_mib > free_mib else ""
 
 
-def reason(card: Card, free_mib: int, device: str, speed: CpuSpeed | None, passed_over: str, problem: str) -> str:
-    """The sentence for a choice: the model, why no larger one, and its figures. `problem`: against the model itself."""
-    if device == "cpu" and speed is None:
-        return f"{card.name}, because there is no GPU and the speed of this CPU was not measured: {card.figures}."
-    if problem:
-        return f"{card.name}, because no model suits {device} with {free_mib} MiB free ({problem}): {card.figures}."
-    kind = "judged" if device == "cpu" else "available instruct" if card.instruct else "available base"
-    predicted = f"{speed.usual_ms(card):.0f} ms predicted for a usual suggestion" if speed else ""
-    note = "; ".join(filter(None, (predicted, passed_over)))
-    fits = f"the largest {kind} model that fits the {free_mib} MiB free on {device}{f' ({note})' if note else ''}"
-    return f"{card.name}, {fits}: {card.figures}."
+def gpu_formats(card: Card, gb_per_s: float | None, with_nf4: bool = True) -> tuple[str, ...]:
+    """The number formats in which the card's passes are fast enough, best first; all that there are if none is."""
+    with_nf4 = with_nf4 and find_spec("bitsandbytes") is not None
+    known = tuple(name for name in GPU_BYTES if name in card.memory_mib and (name == "bf16" or with_nf4))
+    fast = (name for name in known if gb_per_s is None or pass_ms(card, name, gb_per_s) <= MAX_PASS_MS)
+    return tuple(fast) or known
 
 
-def choose_by_settings(
-    config: settings.Config, free_mib: int, device: str, hub_answers: Callable[[], bool], download: bool = False
-) -> tuple[Card, str]:
-    """`choose` with the weights on this machine and the recorded speed of its CPU.
-
-    `download`: also of a larger model than the one on this machine. `hub_answers` is called only if it decides.
-    """
-
-    @cache
-    def here(weights: Weights) -> bool:
-        return store.is_here(weights, config.models_dir)
-
-    speed = recorded(config.engine.threads) if device == "cpu" else None
-    gb_per_s = None if device == "cpu" else gpus.measured_gb_per_s(device)
-    can_nf4 = None if config.engine.quantization in ("auto", "nf4") else False
-
-    def choose_among(available: Availability) -> tuple[Card, str]:
-        return choose(free_mib, device, available, speed, gb_per_s, can_nf4)
-
-    if device == "cpu" and not download:
-        card, why = choose_among(here)
-        if here(card.target):
-            return card, why
-    return choose_among(fetchable(config.models_dir, config.engine.offline, hub_answers))
-
-
-def fetchable(
-    models_dir: str = "", offline: bool = False, hub_answers: Callable[[], bool] | None = None
-) -> Availability:
-    """A predicate for `choose`: the weights are here or can be fetched. Contacts the hub once at most."""
-    answers: list[bool] = []
-
-    def can(weights: Weights) -> bool:
-        if store.is_here(weights, models_dir):
-            return True
-        if offline or weights.format not in ("safetensors", "gguf"):
-            return False
-        if weights.mirror is None and not answers:
-            answers.append((hub_answers or hub.is_reachable)())
-        return weights.mirror is not None or answers[0]
-
-    return can
+def pass_ms(card: Card, number_format: str, gb_per_s: float) -> float:
+    """Predicted time of one pass of the target on a GPU."""
+    return card.target.parameters * GPU_BYTES[number_format] / gb_per_s / GPU_SHARE / 1e6
 
 
 def smaller(card: Card, free_mib: int, device: str) -> str:
@@ -225,53 +217,16 @@ def smaller(card: Card, free_mib: int, device: str) -> str:
     return next((other.name for other in others if 0 < other.needed_mib(device, free_mib, "auto") <= most_mib), "")
 
 
-def auto(config: settings.Config, download: bool = False) -> tuple[Card, str]:
-    """The model for these settings, and the reason in a sentence: the named one, or the choice for this machine.
-
-    `download`: for a command whose purpose is a download. On a CPU, the choice needs its speed:
-    `engine.loading.cpu_speed` measures it.
-    """
-    if config.model != "auto":
-        card = load(config.model)
-        return card, f"{card.name}, as you chose: {card.figures}."
-    device = device_of(config.device)
-    return choose_by_settings(config, process_resources.free_mib(device), device, hub.is_reachable, download)
-
-
 def uses_draft(config: settings.Config, device: str) -> bool:
     """True if a draft model is loaded on the device: on a GPU always, on a CPU by `engine.draft`."""
     return config.engine.draft or device != "cpu"
 
 
+def torch_problem(card: Card, device: str) -> str:
+    """A sentence about a model that a CPU computes with PyTorch only, where it is not installed; "" otherwise."""
+    return gpu_extra.problem(f"{card.name} on a CPU") if card.needs_torch and device == "cpu" else ""
+
+
 def device_of(wanted: str) -> str:
     """The device for `device = wanted`: "cpu" or a GPU by torch's name (gpus.pick_device)."""
     return gpus.pick_device(wanted)[0]
-
-
-# ── GPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def pass_ms(card: Card, number_format: str, gb_per_s: float) -> float:
-    """Predicted time of one pass of the target."""
-    return card.target.parameters * GPU_BYTES[number_format] / gb_per_s / GPU_SHARE / 1e6
-
-
-def gpu_formats(card: Card, gb_per_s: float | None, can_nf4: bool | None = None) -> tuple[str, ...]:
-    """The number formats in which the card's passes are fast enough, best first; all that there are if none is."""
-    can_nf4 = find_spec("bitsandbytes") is not None if can_nf4 is None else can_nf4
-    known = tuple(name for name in GPU_BYTES if name in card.memory_mib and (name == "bf16" or can_nf4))
-    if gb_per_s is None:
-        return known
-    return tuple(name for name in known if pass_ms(card, name, gb_per_s) <= MAX_PASS_MS) or known
-
-
-def gpu_obstacle(card: Card, free_mib: int, gb_per_s: float | None, can_nf4: bool | None = None) -> str:
-    """The reason against a card on a GPU, in part of a sentence; "" without one. Without a bandwidth, bf16 must fit."""
-    names = ("bf16",) if gb_per_s is None else gpu_formats(card, gb_per_s, can_nf4)
-    need_mib = min(card.memory_mib[name] for name in names) + MARGIN_MIB
-    if need_mib > free_mib:
-        return f"{card.name} needs {need_mib} MiB"
-    if gb_per_s is None:
-        return ""
-    fastest_ms = min(pass_ms(card, name, gb_per_s) for name in names)
-    return f"{card.name} would take {fastest_ms:.0f} ms a pass" if fastest_ms > MAX_PASS_MS else ""

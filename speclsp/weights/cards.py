@@ -119,6 +119,7 @@ class Card:
     edit_format: str = ""  # the prompt that the model was tuned for, to predict the next edit; "" for none
     auto: int = 0  # size rank among the models that "auto" may pick, equal for one model's files; 0: only by name
     instruct: bool = False  # tuned to follow instructions: fill-in-the-middle is weaker than with base weights
+    needs_torch: bool = False  # on a CPU too, because forward.c does not compute its family
     judged: str = ""  # figures of its suggestions, measured with these weights; "": not measured
 
     @property
@@ -212,6 +213,7 @@ def _read(path: Path) -> Card:
         memory_mib=_memory(card.table("memory_mib", {})),
         auto=card.number("auto", 0),
         instruct=card.flag("instruct"),
+        needs_torch=card.flag("needs_torch"),
         judged=card.text("judged", ""),
         edit_format=card.text("edit_format", ""),
     )

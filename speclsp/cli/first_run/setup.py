@@ -55,7 +55,7 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     """True when the download may begin. Raises SpeclspError: it does not fit, or there is nobody to ask."""
     obstacle = sizes.obstacle(card, config, machine)
     asks = terminal.is_terminal(sys.stdin) and not yes
-    if obstacle and (not asks or obstacle.resource == "disk"):
+    if obstacle and (not asks or obstacle.resource != "memory"):
         raise WeightsError(obstacle.sentence)
     if obstacle:
         print(obstacle.sentence[0].upper() + obstacle.sentence[1:])

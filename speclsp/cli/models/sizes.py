@@ -11,7 +11,7 @@ from speclsp.config import Config, nearest_existing
 from speclsp.errors import WeightsError, memory_fix
 from speclsp.private_files.os_errors import sentence
 from speclsp.weights import auto_choice, locations, store
-from speclsp.weights.cards import Card, Weights
+from speclsp.weights.cards import Card
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +36,19 @@ def measure_machine(config: Config) -> Machine:
     return Machine(device, process_resources.free_mib(device), free_bytes, memory)
 
 
-def disk_bytes(weights: Weights, models_dir: str = "") -> int:
-    """Bytes that a download needs."""
-    return store.download_bytes(weights, models_dir) + store.SPARE_BYTES
-
-
-def needed_mib(card: Card, config: Config, machine: Machine) -> int:
-    """Memory of the loaded model on this machine; 0 where the card has no figure."""
-    return card.needed_mib(machine.device, machine.memory_mib, config.engine.quantization)
-
-
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """The reason why a model does not fit."""
 
-    resource: str  # memory | disk
+    resource: str  # torch | memory | disk
     sentence: str  # with the figures and the fix
 
 
 def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
     """The first resource that the model lacks on this machine; None when it fits."""
-    need_mib = needed_mib(card, config, machine)
+    if problem := auto_choice.torch_problem(card, machine.device):
+        return Obstacle("torch", problem)
+    need_mib = card.needed_mib(machine.device, machine.memory_mib, config.engine.quantization)
     if need_mib > machine.memory_mib:
         smaller = auto_choice.smaller(card, machine.memory_mib, machine.device)
         return Obstacle(
@@ -66,7 +58,10 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
         )
     weights_to_load = card.weights(auto_choice.uses_draft(config, machine.device))
     missing = [weights for weights in weights_to_load if store.path(weights, config.models_dir) is None]
-    need_bytes = sum(disk_bytes(weights, config.models_dir) - locations.partial_bytes(weights) for weights in missing)
+    need_bytes = sum(
+        store.download_bytes(weights, config.models_dir) + store.SPARE_BYTES - locations.partial_bytes(weights)
+        for weights in missing
+    )
     if need_bytes > machine.disk_bytes:
         return Obstacle(
             "disk",
@@ -74,9 +69,3 @@ def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
             f"{terminal.in_size(machine.disk_bytes)} are free: free some, or set XDG_CACHE_HOME to a larger disk.",
         )
     return None
-
-
-def fits(card: Card, config: Config, machine: Machine) -> str:
-    """ "yes", "no memory" or "no disk"."""
-    lacking = obstacle(card, config, machine)
-    return f"no {lacking.resource}" if lacking else "yes"

@@ -1,7 +1,7 @@
 """Tables of `speclsp models list`: size, memory, licence, fit and state of every model; and the adapters.
 
 NAME     a model; `*` marks the one that the settings select
-FITS     yes | no memory | no disk, on this machine now
+FITS     yes | no memory | no disk | no torch, on this machine now
 STATUS   built in | downloaded | partial | damaged | not downloaded; and the size of prepared weights
 ADAPTER  an adapter; `*` marks those that the settings select for that model and its draft model
 """
@@ -9,31 +9,33 @@ ADAPTER  an adapter; `*` marks those that the settings select for that model and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from speclsp.cli import terminal
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
 from speclsp.weights import adapters, auto_choice, cards, installation, store
-from speclsp.weights.adapters import AdapterCard, AdapterError
+from speclsp.weights.adapters import AdapterError
 from speclsp.weights.cards import Card, Weights
 
-ADAPTER_HEAD = ("ADAPTER", "WEIGHTS", "JOBS", "SIZE", "LICENSE", "STATUS")
+ADAPTER_HEAD = ("ADAPTER", "WEIGHTS", "SIZE", "LICENSE", "STATUS")
 HEAD = ("NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS")
 MIB = 1 << 20
 
-
-def rows(config: Config) -> list[dict[str, object]]:
-    """The facts of every model, smallest first; `models list --json` prints them."""
-    machine = sizes.measure_machine(config)
-    current = current_name(config, machine)
-    listed = [cards.load(name) for name in cards.names()]
-    return [row(card, config, machine, current) for card in listed]
+Row = dict[str, Any]  # the facts of a model or an adapter, as `models list --json` prints them
 
 
-def row(card: Card, config: Config, machine: sizes.Machine, current: str) -> dict[str, object]:
+def rows(config: Config) -> list[Row]:
+    """The facts of every model, smallest first."""
+    machine, current = sizes.measure_machine(config), current_name(config)
+    return [row(cards.load(name), config, machine) | {"current": name == current} for name in cards.names()]
+
+
+def row(card: Card, config: Config, machine: sizes.Machine) -> Row:
     """The facts of one model."""
     loaded = card.weights(auto_choice.uses_draft(config, machine.device))
+    lacking = sizes.obstacle(card, config, machine)
     return {
         "name": card.name,
         "title": card.title,
@@ -43,11 +45,10 @@ def row(card: Card, config: Config, machine: sizes.Machine, current: str) -> dic
         "bytes": sum(file.bytes for weights in loaded for file in weights.files),  # 0: not in the card
         "download_bytes": sum(weights.download_bytes() for weights in loaded),
         "prepared_bytes": sum(map(installation.prepared_bytes, loaded)),  # on the disk, beside the download
-        "memory_mib": sizes.needed_mib(card, config, machine),
+        "memory_mib": card.needed_mib(machine.device, machine.memory_mib, config.engine.quantization),
         "licence": card.licence,
-        "fits": sizes.fits(card, config, machine),
+        "fits": f"no {lacking.resource}" if lacking else "yes",
         "status": status(loaded, config),
-        "current": card.name == current,
     }
 
 
@@ -56,34 +57,27 @@ def status(loaded: Sequence[Weights], config: Config) -> str:
     if all(weights.format in ("none", "bundled") for weights in loaded):
         return "built in"
     states = [installation.state(weights, config.models_dir) for weights in loaded]
-    for state in (installation.DAMAGED, installation.PARTIAL):
-        if state in states:
-            return state
-    if installation.MISSING in states:
-        return installation.MISSING if states[0] == installation.MISSING else installation.PARTIAL
-    return installation.READY
+    if installation.DAMAGED in states:
+        return installation.DAMAGED
+    return states[0] if len(set(states)) == 1 or states[0] == installation.MISSING else installation.PARTIAL
 
 
-def current_name(config: Config, machine: sizes.Machine) -> str:
+def current_name(config: Config) -> str:
     """The model that the settings select; "" for a name without a card. Contacts no server."""
-    if config.model != "auto":
-        return config.model
     try:
-        return auto_choice.choose_by_settings(config, machine.memory_mib, machine.device, lambda: True)[0].name
+        return auto_choice.auto(config, hub_answers=lambda: True)[0].name
     except SpeclspError:
-        return ""
+        return config.model if config.model != "auto" else ""
 
 
-def adapter_rows(config: Config, current: str) -> tuple[list[dict[str, object]], list[str]]:
+def adapter_rows(config: Config, current: str) -> tuple[list[Row], list[str]]:
     """The facts of every adapter, and a sentence for each defect. `current`: the model that the settings select."""
     known, problems = adapters.listing(config.models_dir)
     try:
-        loaded = cards.load(current).weights() if current not in ("", "echo") else ()
+        loaded = cards.load(current).weights() if config.engine.adapter != "none" else ()
     except SpeclspError:
         loaded = ()
-    usable = [card for card in known if card.file.exists()]
-    used = {next((card.name for card in usable if card.belongs_to(weights)), "") for weights in loaded}
-    used = set() if config.engine.adapter == "none" else used
+    used = [adapters.of_weights(weights, known) for weights in loaded]
     listed = []
     for card in known:
         try:
@@ -92,54 +86,39 @@ def adapter_rows(config: Config, current: str) -> tuple[list[dict[str, object]],
         except AdapterError as error:
             state = "damaged" if card.file.exists() else "missing"
             problems.append(str(error))
-        listed.append(adapter_row(card, state, card.name in used))
+        size = card.file.stat().st_size if card.file.exists() else 0
+        facts = {"name": card.name, "weights": card.weights, "bytes": size, "licence": card.licence}
+        listed.append(facts | {"data": card.data, "status": state, "current": card in used})
     return listed, problems
 
 
-def adapter_row(card: AdapterCard, state: str, used: bool) -> dict[str, object]:
-    """The facts of one adapter."""
-    return {
-        "name": card.name,
-        "weights": card.weights,
-        "jobs": list(card.jobs),
-        "bytes": card.file.stat().st_size if card.file.exists() else 0,
-        "licence": card.licence,
-        "data": card.data,
-        "status": state,
-        "current": used,
-    }
-
-
-def as_text(facts: Sequence[dict[str, object]], of_adapters: Sequence[dict[str, object]] = ()) -> str:
+def as_text(models: Sequence[Row], of_adapters: Sequence[Row]) -> str:
     """The models under a header, and below them the adapters if there are any."""
-    models = terminal.aligned([HEAD, *map(cells, facts)], right={1, 2})
+    text = terminal.aligned([HEAD, *map(cells, models)], right={1, 2})
     if not of_adapters:
-        return models
-    return f"{models}\n\n{terminal.aligned([ADAPTER_HEAD, *map(adapter_cells, of_adapters)], right={3})}"
+        return text
+    return f"{text}\n\n{terminal.aligned([ADAPTER_HEAD, *map(adapter_cells, of_adapters)], right={2})}"
 
 
-def cells(facts: dict[str, object]) -> tuple[str, ...]:
-    """One line of the table."""
-    download, memory = int(str(facts["download_bytes"])), int(str(facts["memory_mib"]))
-    estimate = "" if facts["bytes"] else "~"
-    prepared = int(str(facts["prepared_bytes"]))
+def cells(facts: Row) -> tuple[str, ...]:
+    """One line of the table. `~`: a size that is estimated."""
+    download = f"{'' if facts['bytes'] else '~'}{terminal.in_size(facts['download_bytes'])}"
+    prepared = f", {terminal.in_size(facts['prepared_bytes'])} prepared" if facts["prepared_bytes"] else ""
     return (
-        f"{facts['name']}{' *' if facts['current'] else ''}",
-        f"{estimate}{terminal.in_size(download)}" if download else "-",
-        terminal.in_size(memory * MIB),
-        str(facts["licence"]),
-        str(facts["fits"]),
-        f"{facts['status']}{f', {terminal.in_size(prepared)} prepared' if prepared else ''}",
+        marked(facts),
+        download if facts["download_bytes"] else "-",
+        terminal.in_size(facts["memory_mib"] * MIB),
+        facts["licence"],
+        facts["fits"],
+        f"{facts['status']}{prepared}",
     )
 
 
-def adapter_cells(facts: dict[str, object]) -> tuple[str, ...]:
+def adapter_cells(facts: Row) -> tuple[str, ...]:
     """One line of the adapters' table."""
-    return (
-        f"{facts['name']}{' *' if facts['current'] else ''}",
-        str(facts["weights"]),
-        ", ".join(map(str, facts["jobs"])) if isinstance(facts["jobs"], list) else "",
-        terminal.in_size(int(str(facts["bytes"]))),
-        str(facts["licence"]),
-        str(facts["status"]),
-    )
+    return (marked(facts), facts["weights"], terminal.in_size(facts["bytes"]), facts["licence"], facts["status"])
+
+
+def marked(facts: Row) -> str:
+    """The name, marked if the settings select it."""
+    return f"{facts['name']}{' *' if facts['current'] else ''}"

@@ -20,14 +20,15 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
     card names the weights and whose file exists; "none" takes none. A draft gets one only if the target has one, too:
     it must agree with the target. An adapter that cannot be used never prevents loading.
     """
+    known = adapters.listing(models_dir)[0]
     chosen: list[Lora | None] = []
     problems: list[str] = []
     for weights, directory in models:
         lora = None
         if setting != "none" and (not chosen or chosen[0] is not None):
             try:
-                file = of_weights(weights, models_dir)
-                lora = None if file is None else fitted(file, weights, directory)
+                card = adapters.of_weights(weights, known)
+                lora = fitted(adapters.read(card), weights, directory) if card else None
             except AdapterError as error:
                 problems.append(str(error))
         chosen.append(lora)
@@ -42,14 +43,6 @@ def describe(config: Config, needed: Sequence[Weights]) -> tuple[str, str]:
     loras, problem = choose(setting, config.models_dir, models)
     used = [f"{lora.label} for {weights.name}" for lora, (weights, _) in zip(loras, models, strict=True) if lora]
     return ", ".join(used) or ("none, by engine.adapter" if setting == "none" else "none for this model"), problem
-
-
-def of_weights(weights: Weights, models_dir: str) -> AdapterFile | None:
-    """The adapter for these weights by its card. Raises AdapterError."""
-    for card in adapters.listing(models_dir)[0]:
-        if card.belongs_to(weights) and card.file.exists():
-            return adapters.read(card)
-    return None
 
 
 def fitted(file: AdapterFile, weights: Weights, directory: Path) -> Lora:

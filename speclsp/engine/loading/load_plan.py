@@ -49,10 +49,12 @@ def pick_device(wanted: str) -> str:
     return device
 
 
-def check_torch(wanted: str, device: str) -> None:
-    """Raise WeightsError if a number format or this processor needs PyTorch, and it is not installed."""
+def check_torch(wanted: str, device: str, card: Card) -> None:
+    """Raise WeightsError if a model, a number format or this processor needs PyTorch, and it is not installed."""
     if device != "cpu":
         return
+    if problem := auto_choice.torch_problem(card, device):
+        raise WeightsError(problem)
     if wanted in TORCH_FORMATS:
         problem = gpu_extra.problem(f'engine.quantization = "{wanted}"', ', or set it to "auto"')
     elif not native.best_path():

@@ -259,7 +259,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
     config, context_note = within_training(config, card)
     if device == "cpu":
         native.use(config.engine.cpu_path)
-    check_torch(config.engine.quantization, device)
+    check_torch(config.engine.quantization, device, card)
     fetch = partial(weights_progress, share(progress, 0.0, 0.5))
     models_dir, offline = config.models_dir, config.engine.offline
     target_dir = store.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)

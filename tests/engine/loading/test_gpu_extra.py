@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -13,6 +14,7 @@ from support.engine.random_models import NATIVE, save_random
 
 from speclsp.cli.first_run import doctor, doctor_installation
 from speclsp.cli.first_run.doctor_check import OK, WARN
+from speclsp.cli.models import sizes
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, load_plan, loading
 from speclsp.engine.model.int8 import native
@@ -63,6 +65,15 @@ def test_a_number_format_of_pytorch_is_refused_before_any_download(number_format
         load(quantization=number_format)
     assert str(refused.value).startswith(f'engine.quantization = "{number_format}" {NEEDS}{PIP}')
     assert str(refused.value).endswith('"speclsp[gpu]"`, or set it to "auto".')
+
+
+@pytest.mark.parametrize("name", [name for name in cards.names() if cards.load(name).needs_torch])
+def test_a_model_that_needs_pytorch_on_a_cpu_is_refused_before_any_download(name: str):
+    config = Config(model=name, device="cpu")
+    with pytest.raises(WeightsError, match=f"^{name} on a CPU {re.escape(NEEDS)}"):
+        loading.load(config, cards.load(name))
+    obstacle = sizes.obstacle(cards.load(name), config, sizes.measure_machine(config))
+    assert obstacle is not None and obstacle.resource == "torch"
 
 
 def test_a_processor_without_a_compiled_forward_pass_is_refused(monkeypatch: pytest.MonkeyPatch):

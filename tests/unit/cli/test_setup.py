@@ -47,7 +47,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     opened = open_shop(tmp_path, monkeypatch)
     card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None, draft_quantization="")
     choice = (card, "tiny-gguf, because there is no GPU.")
-    monkeypatch.setattr(auto_choice, "auto", lambda settings, download=False: choice)
+    monkeypatch.setattr(auto_choice, "auto", lambda *_, **options: choice)
     monkeypatch.setattr(setup, "test_completion", lambda settings, chosen: print("tested"))
     return opened
 
@@ -175,7 +175,7 @@ def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Sh
 @pytest.fixture
 def auto(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> None:
     """`auto` chooses `tiny`, with a reason."""
-    monkeypatch.setattr(auto_choice, "auto", lambda config, download=False: (cards.load("tiny"), f"tiny, {REASON}."))
+    monkeypatch.setattr(auto_choice, "auto", lambda *_, **options: (cards.load("tiny"), f"tiny, {REASON}."))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:

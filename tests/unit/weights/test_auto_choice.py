@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -16,12 +17,13 @@ from speclsp.engine.model.int8 import native, peaks
 from speclsp.engine.model.int8.peaks import Peaks
 from speclsp.errors import OutOfMemory, memory_fix
 from speclsp.observability.metrics import Metrics
-from speclsp.process_resources import Cpus, Memory
+from speclsp.process_resources import Cpus, Memory, gpus
 from speclsp.weights import auto_choice, cards, hub, store
 from speclsp.weights.auto_choice import CpuSpeed
 from speclsp.weights.cards import Weights
 
 SMALL, MIDDLE = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
+CARDS = [cards.load(name) for name in cards.names()]
 
 
 def mirrored(weights: Weights) -> bool:
@@ -39,62 +41,124 @@ MACHINES = {
     "desktop, 4 cores, 45 GB/s, int8": (CpuSpeed("f", 45.0, 800.0), SMALL),
     "desktop, 4 cores, 45 GB/s, int4": (CpuSpeed("g", 45.0, 800.0, 0.67), MIDDLE),
 }
+FAST = MACHINES["desktop, 8 cores, 60 GB/s"][0]
+SPEEDS = st.sampled_from([row[0] for row in MACHINES.values()])
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_auto_picks_the_largest_model_that_answers_in_time(machine: str):
     speed, expected = MACHINES[machine]
-    card, why = auto_choice.choose(24_000, "cpu", mirrored, speed)
+    card, why = auto_choice.choose("cpu", 24_000, speed, mirrored)
     assert card.name == expected
-    assert why.startswith(expected) and why.endswith(".")
+    assert why.startswith(expected) and why.endswith(f": {card.judged}.")
 
 
-FAST = MACHINES["desktop, 8 cores, 60 GB/s"][0]
+@pytest.mark.parametrize(
+    ("device", "free_mib", "gb_per_s", "available", "model"),
+    [
+        ("cuda", 7 * 1024, 272, None, "qwen2.5-coder-1.5b"),  # RTX 4060
+        ("cuda", 11 * 1024, 360, None, "qwen2.5-coder-7b"),  # RTX 3060
+        ("cuda", 15 * 1024, 288, None, "qwen2.5-coder-7b"),  # RTX 4060 Ti
+        ("cuda", 23 * 1024, 1008, None, "qwen2.5-coder-14b"),  # RTX 4090
+        ("cuda", 47 * 1024, 864, None, "qwen2.5-coder-14b"),  # L40S
+        ("cuda:1", 79 * 1024, 2039, None, "qwen2.5-coder-32b"),  # A100
+        ("cuda", 80_000, 300, None, "qwen2.5-coder-7b"),
+        ("cuda", 1_000, 2039, None, SMALL),
+        ("cuda", 140_000, 2039, mirrored, MIDDLE),
+        ("cuda", 140_000, 2039, lambda weights: weights.name != "qwen2.5-coder-0.5b", MIDDLE),
+        ("cuda", 140_000, 2039, lambda weights: False, SMALL),
+    ],
+)
+def test_a_gpu_gets_the_largest_model_for_its_memory_and_bandwidth(
+    device: str,
+    free_mib: int,
+    gb_per_s: float,
+    available: Callable[[Weights], bool] | None,
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Others use a GiB of it."""
+    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())  # bitsandbytes
+    card, why = auto_choice.choose(device, free_mib, gb_per_s, available or (lambda weights: True))
+    assert card.name == model and why.startswith(model) and why.endswith(f": {card.figures}.")
 
 
-CARDS = [cards.load(name) for name in cards.names()]
-IN_CACHES = st.sets(st.sampled_from([weights.name for card in CARDS for weights in card.weights()]))
+def test_the_reason_against_a_larger_model_has_its_figure():
+    for free_mib, gb_per_s, says in (
+        (80_000, 300.0, "qwen2.5-coder-14b would take 41 ms a pass, and 25 ms is the limit"),
+        (15_000, 2039.0, "15000 MiB free on cuda (qwen2.5-coder-32b needs"),
+    ):
+        assert says in auto_choice.choose("cuda", free_mib, gb_per_s)[1]
+    _, why = auto_choice.choose("cuda", 140_000, 2039.0, mirrored)
+    assert "qwen2.5-coder-0.5b is not on this machine: `speclsp setup` downloads it where it can" in why
+    card, why = auto_choice.choose("cpu", 2_000, FAST, mirrored)
+    assert card.name == SMALL and "qwen2.5-coder-1.5b-instruct needs" in why
+    card, why = auto_choice.choose("cpu", 24_000, None, mirrored)
+    assert card.name == SMALL and "the speed of this CPU was not measured" in why
 
 
 @given(
+    st.sampled_from(["cpu", "cuda"]),
     st.integers(0, 200_000),
-    IN_CACHES,
-    st.booleans(),
-    st.none() | st.sampled_from([row[0] for row in MACHINES.values()]),
+    SPEEDS,
+    st.floats(50.0, 8_000.0),
+    st.sets(st.sampled_from([weights.name for card in CARDS for weights in card.weights()])),
 )
-def test_a_cpu_gets_a_judged_model_whatever_else_is_on_the_machine(
-    free_mib: int, here: set[str], hub: bool, speed: CpuSpeed | None
+def test_a_choice_fits_is_available_and_has_a_free_licence(
+    device: str, free_mib: int, speed: CpuSpeed, gb_per_s: float, here: set[str]
 ):
-    def can(weights: Weights) -> bool:
-        return weights.name in here or weights.mirror is not None or hub
+    """A CPU gets a judged model. A GPU gets instruct weights only where no base weights can be had."""
 
-    chosen, why = auto_choice.choose(free_mib, "cpu", can, speed)
-    assert chosen.judged and why.endswith(f": {chosen.judged}.")
-    assert chosen == auto_choice.choose(free_mib, "cpu", mirrored, speed)[0]
+    def available(weights: Weights) -> bool:
+        return weights.name in here or weights.mirror is not None
 
-
-@given(st.sampled_from(["cpu", "cuda"]), st.integers(0, 10_000), st.sampled_from([row[0] for row in MACHINES.values()]))
-def test_the_reason_claims_that_the_model_fits_only_where_it_does(device: str, free_mib: int, speed: CpuSpeed):
-    speed_there = speed if device == "cpu" else None
-    card, why = auto_choice.choose(free_mib, device, speed=speed_there)
-    obstacle = auto_choice.cpu_obstacle if device == "cpu" else auto_choice.gpu_obstacle
-    problem = obstacle(card, free_mib, speed_there)
+    on_device = speed if device == "cpu" else gb_per_s
+    card, why = auto_choice.choose(device, free_mib, on_device, available)
+    problem = auto_choice.obstacle(card, device, free_mib, on_device)
     assert ("that fits the" in why) == (not problem)
-    assert not problem or f"because no model suits {device} with {free_mib} MiB free ({problem})" in why
+    assert f"because no model suits {device} with {free_mib} MiB free ({problem})" in why or not problem
+    assert card.licence == "Apache-2.0" and card.fim.middle and all(map(available, card.weights(device != "cpu")))
+    assert card.judged or device != "cpu"
+    bases = [
+        card for card in auto_choice.candidates("cuda") if not card.instruct and all(map(available, card.weights()))
+    ]
+    fits = [card for card in bases if not auto_choice.obstacle(card, device, free_mib, on_device)]
+    assert device == "cpu" or not (card.instruct and fits)
 
 
-@given(st.integers(0, 200_000), IN_CACHES, st.booleans())
-def test_a_gpu_gets_instruct_weights_only_where_no_base_weights_that_fit_can_be_had(
-    free_mib: int, here: set[str], hub: bool
+@given(st.integers(2_000, 90_000), st.floats(50.0, 8_000.0), st.floats(1.0, 3.0))
+def test_more_memory_or_more_bandwidth_never_gives_a_smaller_model(free_mib: int, gb_per_s: float, factor: float):
+    card, _ = auto_choice.choose("cuda", free_mib, gb_per_s)
+    more_memory, _ = auto_choice.choose("cuda", int(free_mib * factor), gb_per_s)
+    faster, _ = auto_choice.choose("cuda", free_mib, gb_per_s * factor)
+    assert card.auto <= min(more_memory.auto, faster.auto)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "has_bitsandbytes", "model", "formats"),
+    [
+        ("auto", True, "qwen2.5-coder-7b", ("nf4",)),
+        ("auto", False, "qwen2.5-coder-1.5b", ("bf16",)),
+        ("bf16", True, "qwen2.5-coder-1.5b", ("bf16", "nf4")),
+    ],
+)
+def test_a_gpu_gets_a_model_for_its_size_in_nf4_only_where_that_is_loaded(
+    quantization: str, has_bitsandbytes: bool, model: str, formats: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):
-    def can(weights: Weights) -> bool:
-        return weights.name in here or weights.mirror is not None or hub
+    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object() if has_bitsandbytes else None)
+    monkeypatch.setattr(gpus, "measured_gb_per_s", lambda device: 360.0)
+    monkeypatch.setattr(auto_choice, "device_of", lambda wanted: "cuda")
+    monkeypatch.setattr(auto_choice.process_resources, "free_mib", lambda device: 11 * 1024)
+    config = Config(engine=EngineConfig(quantization=quantization))
+    card = auto_choice.auto(config, hub_answers=lambda: True)[0]
+    assert card.name == model and auto_choice.gpu_formats(card, 360.0) == formats
+    if quantization == "auto":
+        assert load_plan.gpu_formats(config, card, "cuda", "bf16") == formats, "as it was chosen"
+        named = replace(config, model=card.name)
+        assert load_plan.gpu_formats(named, card, "cuda", "bf16") == ("bf16", "nf4")
 
-    chosen, why = auto_choice.choose(free_mib, "cuda", can)
-    bases = [card for card in CARDS if card.auto and not card.instruct]
-    fits = [card for card in bases if card.memory_mib["bf16"] + cards.MARGIN_MIB <= free_mib]
-    assert not (chosen.instruct and any(all(map(can, card.weights())) for card in fits))
-    assert chosen.judged or why.endswith(": its suggestions were not judged.")
+
+# ── the weights on this machine ──────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -143,39 +207,7 @@ def test_a_named_model_keeps_its_name_and_its_figures():
     assert auto_choice.auto(replace(CPU, model=base))[1] == f"{base}, as you chose: its suggestions were not judged."
 
 
-def test_a_model_that_does_not_fit_the_memory_is_passed_over():
-    card, why = auto_choice.choose(2_000, "cpu", mirrored, FAST)
-    assert card.name == SMALL
-    assert "qwen2.5-coder-1.5b-instruct needs" in why
-
-
-def test_without_a_measurement_auto_picks_the_small_model_and_says_so():
-    card, why = auto_choice.choose(24_000, "cpu", mirrored)
-    assert card.name == SMALL and "was not measured" in why
-
-
-def test_a_measurement_is_kept_for_this_machine_only():
-    assert auto_choice.recorded() is None
-    speed = CpuSpeed(auto_choice.machine_name(), 20.0, 400.0)
-    auto_choice.record(speed)
-    assert auto_choice.recorded() == speed
-    assert auto_choice.recorded(threads=1) is None, "measured with all threads"
-    auto_choice.record(replace(speed, machine="another"))
-    assert auto_choice.recorded() is None
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"machine": 1, "read_gb_s": "fast", "int8_g_s": 1}', "x" * 9999])
-def test_a_file_that_a_person_has_edited_counts_as_none(content: str):
-    auto_choice.record(CpuSpeed(auto_choice.machine_name(), 20.0, 400.0))
-    auto_choice.path().write_text(content)
-    assert auto_choice.recorded() is None
-
-
-def test_predictions_grow_with_the_model_and_the_prompt():
-    speed = CpuSpeed("m", 20.0, 400.0)
-    small, middle = auto_choice.load(SMALL), auto_choice.load(MIDDLE)
-    assert speed.usual_ms(small) < speed.usual_ms(middle)
-    assert speed.usual_ms(small) < speed.suggestion_ms(small, auto_choice.FIRST_TOKENS)
+# ── advice ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(
@@ -201,7 +233,24 @@ def test_advice_to_close_programs_is_given_only_where_that_can_help(name: str, n
     assert ("close other programs" in fix) != limited == (f"memory limit of its control group ({limit_mib} MiB)" in fix)
 
 
-# ── the speed of the processor ────────────────────────────────────────────────────────────────────────────────────────
+# ── the speed of the processor ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_measurement_is_kept_for_this_machine_only():
+    assert auto_choice.recorded() is None
+    speed = CpuSpeed(auto_choice.machine_name(), 20.0, 400.0)
+    auto_choice.record(speed)
+    assert auto_choice.recorded() == speed
+    assert auto_choice.recorded(threads=1) is None, "measured with all threads"
+    auto_choice.record(replace(speed, machine="another"))
+    assert auto_choice.recorded() is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"machine": 1, "read_gb_s": "fast", "int8_g_s": 1}', "x" * 9999])
+def test_a_file_that_a_person_has_edited_counts_as_none(content: str):
+    auto_choice.record(CpuSpeed(auto_choice.machine_name(), 20.0, 400.0))
+    auto_choice.path().write_text(content)
+    assert auto_choice.recorded() is None
 
 
 @pytest.fixture

@@ -9,14 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.rows import rows
 from support.source_tree import ROOT
 
 from speclsp.errors import SpeclspError, UnknownModel
-from speclsp.weights import adapters, auto_choice, cards
-from speclsp.weights.cards import CardError, Weights
+from speclsp.weights import adapters, cards
+from speclsp.weights.cards import CardError
 
 ROWS = rows(__file__)
 
@@ -170,57 +168,6 @@ def test_an_error_in_a_card_is_named_with_the_file_and_the_key(
         shelf(VALID.replace(*slip, 1))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-# ── auto ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def can(weights: Weights) -> bool:
-    return True
-
-
-@pytest.mark.parametrize(
-    ("free_mib", "device", "fetchable", "picked"),
-    [
-        (200_000, "cpu", can, "qwen2.5-coder-0.5b-instruct"),
-        (140_000, "cuda", can, "qwen2.5-coder-32b"),
-        (80_000, "cuda:1", can, "qwen2.5-coder-32b"),
-        (46_000, "cuda", can, "qwen2.5-coder-14b"),
-        (24_000, "cuda", can, "qwen2.5-coder-7b"),
-        (12_000, "cuda", can, "qwen2.5-coder-1.5b"),
-        (2_500, "cuda", can, "qwen2.5-coder-0.5b"),
-        (1_000, "cuda", can, "qwen2.5-coder-0.5b-instruct"),
-        (140_000, "cuda", lambda weights: weights.mirror is not None, "qwen2.5-coder-1.5b-instruct"),
-        (140_000, "cuda", lambda weights: weights.name != "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b-instruct"),
-        (140_000, "cuda", lambda weights: False, "qwen2.5-coder-0.5b-instruct"),
-    ],
-)
-def test_auto_selects_the_largest_available_pair_that_fits(
-    free_mib: int, device: str, fetchable: Callable[[Weights], bool], picked: str
-) -> None:
-    card, why = auto_choice.choose(free_mib, device, fetchable)
-    assert card.name == picked
-    assert why.startswith(picked) and why.endswith(".")
-
-
-@given(st.integers(0, 200_000), st.sets(st.sampled_from(NAMES)))
-def test_auto_never_selects_a_pair_that_does_not_fit_or_has_a_restrictive_licence(
-    free_mib: int, here: set[str]
-) -> None:
-    card, _ = auto_choice.choose(free_mib, "cuda", lambda weights: weights.name in here)
-    if card.name != cards.WITHOUT_GPU:
-        assert card.memory_mib["bf16"] < free_mib
-        assert {weights.name for weights in card.weights()} <= here
-    assert card.licence == "Apache-2.0"
-    assert card.fim.middle
-
-
-def test_auto_gives_the_reason_against_a_larger_pair() -> None:
-    _, why = auto_choice.choose(24_000, "cuda:0", can)
-    assert "24000 MiB free on cuda:0" in why
-    assert "qwen2.5-coder-14b needs" in why
-    _, why = auto_choice.choose(140_000, "cuda", lambda weights: weights.mirror is not None)
-    assert "qwen2.5-coder-0.5b is not on this machine" in why
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""The GPU that computes, or one sentence about why none does; and the model and number format for its memory.
+"""The GPU that computes, or one sentence about why none does.
 
 No GPU is needed: faults are planted in torch's functions.
 """
@@ -12,15 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import load_plan
 from speclsp.errors import WeightsError
 from speclsp.process_resources import gpu_extra, gpus
 from speclsp.process_resources.gpus import pick_device
-from speclsp.weights import auto_choice, cards
+from speclsp.weights import auto_choice
 
 Plant = Callable[..., None]
 
@@ -168,71 +165,3 @@ def test_memory_taken_by_others_leaves_the_bandwidth_unmeasured(monkeypatch: pyt
 
     monkeypatch.setattr(torch, "zeros", full)
     assert gpus.measured_gb_per_s("cuda:7") is None
-
-
-# ── the model and its number format ──────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("memory_gb", "gb_per_s", "model", "number_format"),
-    [
-        (8, 272, "qwen2.5-coder-1.5b", "bf16"),  # RTX 4060
-        (12, 360, "qwen2.5-coder-7b", "nf4"),  # RTX 3060
-        (16, 288, "qwen2.5-coder-7b", "nf4"),  # RTX 4060 Ti
-        (24, 1008, "qwen2.5-coder-14b", "nf4"),  # RTX 4090
-        (48, 864, "qwen2.5-coder-14b", "nf4"),  # L40S
-        (80, 2039, "qwen2.5-coder-32b", "nf4"),  # A100
-    ],
-)
-def test_auto_chooses_for_usual_gpus_of_which_others_use_a_gib(
-    memory_gb: int, gb_per_s: float, model: str, number_format: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())  # bitsandbytes
-    free_mib = (memory_gb - 1) * 1024
-    card, why = auto_choice.choose(free_mib, "cuda", gb_per_s=gb_per_s)
-    assert (card.name, card.draft and card.draft.name) == (model, "qwen2.5-coder-0.5b"), why
-    formats = auto_choice.gpu_formats(card, gb_per_s)
-    fitting = [name for name in formats if card.memory_mib[name] + cards.MARGIN_MIB <= free_mib]
-    assert fitting[0] == number_format
-
-
-@given(st.integers(2_000, 90_000), st.floats(50.0, 8_000.0), st.floats(1.0, 3.0))
-def test_more_memory_or_more_bandwidth_never_gives_a_smaller_model(free_mib: int, gb_per_s: float, factor: float):
-    card, _ = auto_choice.choose(free_mib, "cuda", gb_per_s=gb_per_s)
-    more_memory, _ = auto_choice.choose(int(free_mib * factor), "cuda", gb_per_s=gb_per_s)
-    faster, _ = auto_choice.choose(free_mib, "cuda", gb_per_s=gb_per_s * factor)
-    assert card.auto <= min(more_memory.auto, faster.auto)
-
-
-def test_a_slow_gpu_gets_a_smaller_model_and_the_reason_has_its_time():
-    card, why = auto_choice.choose(80_000, "cuda", gb_per_s=300.0)
-    assert card.name == "qwen2.5-coder-7b"
-    assert "qwen2.5-coder-14b would take 41 ms a pass" in why
-
-
-def test_without_bitsandbytes_no_model_is_chosen_for_its_size_in_nf4(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(auto_choice, "find_spec", lambda name: None)
-    card, _ = auto_choice.choose(11 * 1024, "cuda", gb_per_s=360.0)
-    assert card.name == "qwen2.5-coder-1.5b"
-    assert auto_choice.gpu_formats(card, 360.0) == ("bf16",)
-
-
-@pytest.mark.parametrize(
-    ("quantization", "model"),
-    [("auto", "qwen2.5-coder-7b"), ("bf16", "qwen2.5-coder-1.5b"), ("fp32", "qwen2.5-coder-1.5b")],
-)
-def test_auto_chooses_by_the_size_in_bf16_where_nf4_is_not_wanted(
-    quantization: str, model: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())
-    monkeypatch.setattr(gpus, "measured_gb_per_s", lambda device: 360.0)
-    config = Config(engine=EngineConfig(quantization=quantization))
-    assert auto_choice.choose_by_settings(config, 11 * 1024, "cuda", lambda: True)[0].name == model
-
-
-def test_a_model_that_auto_chose_in_nf4_is_loaded_in_nf4(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(auto_choice, "find_spec", lambda name: object())
-    monkeypatch.setattr(gpus, "measured_gb_per_s", lambda device: 500.0)
-    card = cards.load("qwen2.5-coder-7b")
-    assert load_plan.gpu_formats(Config(model="auto"), card, "cuda", "bf16") == ("nf4",)
-    assert load_plan.gpu_formats(Config(model=card.name), card, "cuda", "bf16") == ("bf16", "nf4")
