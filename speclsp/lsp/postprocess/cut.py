@@ -52,7 +52,7 @@ class CutRules:
     def cut(self, text: str, *, truncated: bool = False) -> Cut:
         """The end of the suggestion in `text`. `truncated`: it ends in mid-line, and nothing more will come."""
         limit, kept = None, text
-        rules = (self._forbidden, self._end_of_prose, self._end_of_string, self._end_of_row, self._second_repetition)
+        rules = (self._forbidden, self._end_of_prose, self._end_of_string, self._second_repetition)
         for rule in rules:
             limit = rule(kept) or limit
             kept = text[: limit.end] if limit is not None else text
@@ -104,11 +104,6 @@ class CutRules:
         if text[:end][-1:].isalnum() and text[end + 1 : end + 2].isalnum():  # the apostrophe of a word
             return Cut.rejecting(0, Reason.BREAKS)
         return Cut(end, end + 1 < len(text), Reason.REPEATS_LINE)
-
-    def _end_of_row(self, text: str) -> Cut | None:
-        """The end of a table's row that has all its cells."""
-        end = prose.end_of_row(self.around.line, text, self.around.rest, self.around.columns)
-        return Cut.rejecting(end, Reason.REPEATS_LINE) if end >= 0 else None
 
     def _second_repetition(self, text: str) -> Cut | None:
         """The second time that a clause or sentence of a line is written, if the third one follows."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
-from speclsp.lsp.postprocess import closers, outdent, repetition, surroundings, syntax_check, whole_end
+from speclsp.lsp.postprocess import closers, fitting, outdent, repetition, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MAX_LINES, CutRules
 from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
@@ -69,6 +69,21 @@ class Ending(NamedTuple):
     goes_on: bool = False  # the next suggestion continues there
 
 
+@dataclass(slots=True)
+class _Answer:
+    """A generated text on its way to a suggestion."""
+
+    text: str  # what is left
+    cuts: Cuts  # each part that was removed
+    ending: Ending = field(default_factory=Ending)
+    reason: Reason | None = None  # if nothing is left
+
+    def keep(self, length: int, cause: str) -> None:
+        """Keep the first `length` characters."""
+        self.cuts.append((cause, len(self.text) - length))
+        self.text = self.text[:length]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionPlan(CutRules):
     """The limits of one suggestion, and the steps from generated text to a Suggestion."""
@@ -117,51 +132,63 @@ class SuggestionPlan(CutRules):
 
         Appends to `cuts` each part that was removed.
         """
-        around, cuts = self.around, cuts if cuts is not None else []
+        around = self.around
         if self.verbatim:
             return Suggestion(text, around.cursor, around.cursor) if text else NoSuggestion(Reason.EMPTY)
         complete = complete and len(text) < _MAX_CHARACTERS
-        text = normal_newlines(text[:_MAX_CHARACTERS])
-        end, is_final, reason = self.cut(text, truncated=not complete)
-        own_end = complete and end == len(text) and not text.endswith("\n")  # not with its line, as a closed stream
-        ending = Ending(by_model=own_end, by_limit=not complete and not is_final, goes_on=reason is None)
-        cuts.append((reason.value if reason else BLOCK_END if self.multiline else LINE_END, len(text) - end))
-        text = text[:end]
-        if ending.by_limit and text.strip():
-            reason = reason or Reason.CUT_SHORT
-            cuts.append((UNFINISHED, len(text) - (length := whole_end.whole_length(text, around))))
-            text = text[:length]
-        trimmed = surroundings.trim(text, around)
-        cuts.append((BLANKS, len(text) - len(trimmed)))
-        if not trimmed.strip():
-            return NoSuggestion(reason or Reason.EMPTY)
-        text = trimmed
-        length, repeated = self.duplicates.length_without(text)
-        if repeated is not None:
-            reason, ending = repeated, Ending()
-            cuts.append((reason.value, len(text) - length))
-            text = surroundings.trim(text[:length], around)
-            if not text.strip():
-                return NoSuggestion(reason)
-        blanks = outdent.blanks_of(text, around, self.language)
+        answer = _Answer(normal_newlines(text[:_MAX_CHARACTERS]), cuts if cuts is not None else [])
+        self._end(answer, complete=complete)
+        for step in (self._finish, self._remove_duplicates):
+            step(answer)
+            if not answer.text.strip():
+                return NoSuggestion(answer.reason or Reason.EMPTY)
+        blanks = outdent.blanks_of(answer.text, around, self.language)
         if blanks is not None:
-            return self._outdented(text.partition("\n")[0], blanks)
-        if not ending.by_model and (self.multiline or self.enclosed or reason is not None):
-            length = whole_end.closable_length(text, around, goes_on=ending.goes_on)
-            cuts.append((UNFINISHED, len(text) - length))
-            if not length:
-                return NoSuggestion(reason or Reason.CUT_SHORT)
-            text = surroundings.trim(text[:length], around)
-        suggestion, length = self._choose(text, ending)
-        cuts.append((SOONER, len(text) - length))
+            return self._outdented(answer.text.partition("\n")[0], blanks)
+        self._close(answer)
+        if not answer.text:
+            return NoSuggestion(answer.reason or Reason.CUT_SHORT)
+        suggestion, length = self._choose(answer.text, answer.ending)
+        answer.cuts.append((SOONER, len(answer.text) - length))
         if isinstance(suggestion, Suggestion):
-            cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
+            answer.cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
         return suggestion
 
-    def _fit(self, text: str, choice: surroundings.Choice | None = None) -> Suggestion | NoSuggestion:
+    def _end(self, answer: _Answer, *, complete: bool) -> None:
+        """Cut the text at the end of the line or block, or before what is never shown."""
+        end, is_final, answer.reason = self.cut(answer.text, truncated=not complete)
+        own_end = complete and end == len(answer.text) and not answer.text.endswith("\n")  # not with its line
+        by_limit = not complete and not is_final
+        answer.ending = Ending(by_model=own_end, by_limit=by_limit, goes_on=answer.reason is None)
+        answer.keep(end, answer.reason.value if answer.reason else BLOCK_END if self.multiline else LINE_END)
+
+    def _finish(self, answer: _Answer) -> None:
+        """Drop the last part that a limit cut, and the blanks at the end."""
+        if answer.ending.by_limit and answer.text.strip():
+            answer.reason = answer.reason or Reason.CUT_SHORT
+            answer.keep(whole_end.whole_length(answer.text, self.around), UNFINISHED)
+        trimmed = surroundings.trim(answer.text, self.around)
+        answer.cuts.append((BLANKS, len(answer.text) - len(trimmed)))
+        answer.text = trimmed
+
+    def _remove_duplicates(self, answer: _Answer) -> None:
+        """Drop what the document holds already."""
+        length, repeated = self.duplicates.length_without(answer.text)
+        if repeated is not None:
+            answer.reason, answer.ending = repeated, Ending()
+            answer.keep(length, repeated.value)
+            answer.text = surroundings.trim(answer.text, self.around)
+
+    def _close(self, answer: _Answer) -> None:
+        """Drop the last lines that leave open what cannot be closed, where a rule or a limit ended the text."""
+        if not answer.ending.by_model and (self.multiline or self.enclosed or answer.reason is not None):
+            answer.keep(whole_end.closable_length(answer.text, self.around, goes_on=answer.ending.goes_on), UNFINISHED)
+            answer.text = surroundings.trim(answer.text, self.around)
+
+    def _fit(self, text: str, choice: fitting.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
         around = self.around
-        text, replaced = choice or surroundings.fit(text, around)
+        text, replaced = choice or fitting.fit(text, around)
         text = surroundings.trim(text, around) + closers.blank_before(text, replaced, around)
         if text.endswith(",") and around.rules.strict and closers.stands_next(around, replaced):
             text = text if closers.opens_bracket(text, replaced, around) else text[:-1]
@@ -211,7 +238,7 @@ class SuggestionPlan(CutRules):
         if self._is_valid(plain, deadline, ending, truncated=ending.by_limit):
             return plain, len(text)
         deadline += REPAIR_MS / 1000
-        for length, choice in surroundings.alternatives(text, around):
+        for length, choice in fitting.alternatives(text, around):
             shorter = text[:length]
             if choice is None and is_closed and text[length : length + 1] == "\n":
                 if whole_end.closable_length(shorter, around, goes_on=False) < length:

@@ -1,9 +1,9 @@
-"""Ends of text that is not code: strings, comments, docstrings, tables, Markdown, and the code in its fences.
+"""Ends of text that is not code: strings, comments, docstrings, Markdown, and the code in its fences.
 
 Prose is completed to the end of its line. The end mark of a comment or docstring occurs once, in the suggestion or in
 the text below. If the lines of a comment begin with a star, every line does. In Markdown, the lines between two fences
 are code in the language that the first fence names; all other text is prose. A suggestion inside a string that is
-closed right of the cursor ends inside it. A row of a table gets as many cells as the table has columns.
+closed right of the cursor ends inside it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ _QUOTES = LexicalRules(  # in text of any kind; the apostrophe of a word and a q
 _REGEX = LexicalRules(string=r"(?<![\w)])/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])*/", brackets="")
 _STRING_END = re.compile(r"(?:\"\"\"|'''|\]=*\]|[\"'`/]#*)\Z")
 _HOLE = re.compile(r"[$#]\{|\$\(|\\\(")  # interpolated code begins
-_PIPE = re.compile(r"\\.|`[^`\n]*(?:`|$)|(\|)")  # the group: a pipe that separates cells
-_ROW_START = re.compile(r"[\s>*#/;!]*")  # blanks, and the mark of a quotation or comment
-_RULE = re.compile(r"(?=.*[|+])[|+]?[\s:]*[-=][-=:\s|+]*\Z")  # the line below a table's header
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,53 +132,3 @@ def _string_around(before: str, rest: str, after: str, rules: LexicalRules) -> C
             return None
         return ClosedString(before[token.start :], rules, before[token.start - 1 : token.start] in ("f", "F", "$"))
     return None
-
-
-def columns_of(above: str, below: str) -> int:
-    """The number of columns of the table whose rows end `above` or begin `below`; 0 without a table.
-
-    They are those of the rule below its header, or of its first row. `above` and `below` end and begin with a newline.
-    """
-    lines = [_row(line) for line in above.split("\n")[:-1]]
-    start = next((at for at in range(len(lines), 0, -1) if "|" not in lines[at - 1] and lines[at - 1][:1] != "+"), 0)
-    for row in (*lines[start:], *map(_row, below.split("\n")[1:2])):
-        if _RULE.match(row):
-            return len(re.findall(r"[^|+]+", row))
-    return next((len(_pipes(row)) - 1 for row in lines[start:] if row[:1] == row[-1:] == "|"), 0)
-
-
-def end_of_row(line: str, text: str, rest: str, columns: int) -> int:
-    """The offset in `text`, between `line` and `rest`, at which a row of a table has all its cells; -1: not yet."""
-    start = 0
-    lines = text.split("\n") if columns else []
-    for index, part in enumerate(lines):
-        is_last = index == len(lines) - 1
-        end = _row_end(line if index == 0 else "", part, rest if is_last else "", columns)
-        if end >= 0:
-            return start + end
-        start += len(part) + 1
-    return -1
-
-
-def _row_end(line: str, text: str, rest: str, columns: int) -> int:
-    """The offset in one line of a table at which it has all its cells."""
-    whole = line + text
-    pipes = _pipes(whole)
-    is_framed = _row(whole)[:1] == "|"
-    most = columns + 1 if is_framed else columns - 1
-    if is_framed and not rest.strip():  # the last pipe ends the row
-        end = pipes[most - 1] + 1 if len(pipes) >= most else -1
-        return max(0, end - len(line)) if end >= 0 and whole[max(end, len(line)) :].strip() else -1
-    most = max(most - len(_pipes(rest)), sum(pipe < len(line) for pipe in pipes))
-    return pipes[most] - len(line) if len(pipes) > most else -1
-
-
-def _row(line: str) -> str:
-    """A line without the blanks around it and the mark of its comment."""
-    start = _ROW_START.match(line)
-    return line[start.end() if start else 0 :].rstrip()
-
-
-def _pipes(row: str) -> list[int]:
-    """The offsets of the pipes that separate cells."""
-    return [match.start() for match in _PIPE.finditer(row) if match[1]]

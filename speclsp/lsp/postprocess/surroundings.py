@@ -1,14 +1,8 @@
-"""The text around the cursor, and fitting a suggestion into it: brackets, quotes, indentation.
-
-A bracket is surplus only together with the code around it. So the brackets of that code are matched with the suggestion
-in it, once for each choice of cutting the suggestion or replacing brackets that the editor has closed by itself. The
-choice that leaves the fewest unmatched brackets and quotes wins.
-"""
+"""The text around the cursor: its line, the lines and the brackets around it, and what kind of text it is."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from speclsp.lsp.documents.document import Snapshot
@@ -17,30 +11,17 @@ from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.languages.record import LexicalRules
 from speclsp.lsp.syntax.lexical_rules import Pairing, marks, pair
-from speclsp.lsp.syntax.text_windows import is_subsequence, line_end, line_start, normal_newlines
+from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
-from speclsp.plain_text import is_inside_word, is_word
+from speclsp.plain_text import is_word
 
 _MAX_LINES_ABOVE = 60  # enough for a docstring
 _MAX_LINES_BELOW = 12
 _NEAR_CHARACTERS = 6000  # of the document before the cursor, in which brackets are matched; half as many after it
 _LINE_CHARACTERS = 2000  # of the current line, on either side of the cursor
-_MAX_CHOICES = 4  # that are tried for a text that breaks the syntax
-_MAX_ENDS = 12  # ends within its first line that are tried
-_MAX_REPEATED = 4  # characters of the rest that may occur in a text; twice as many in a comment
-_MAX_CLOSED = 40  # unmatched closers in a text; behind them a model repeats ")" for ever
 _TOP_LEVEL = re.compile(r"(?m)^(?!</)[^\s)\]}#/*]")  # a line without indentation
 _OPENER = {")": "(", "]": "[", "}": "{"}
-_OWN_CLOSERS = {**_OPENER, ">": "<"}  # in a text whose brackets are not matched: a comment, and type arguments
-_CLOSERS = ")]}\"'`;,>"
 CLOSING = re.compile(r"[\s)\]}>\"'`;,:.]*\Z")  # text right of the cursor that does not count as text
-# After the end of a text: an operator, or another word. After a line break: only what cannot begin a line.
-_GOES_ON = re.compile(
-    r"[ \t]*(?!//|/\*|--|#)(?:[-=+*/%&|^<>?!~@:.([{\\'\"`]|\w)|\s*\n\s*(?:[.?:{]|=>|->|&&|\|\||(?:and|or|else)\b)"
-)
-_APOSTROPHE = re.compile(r"(?<=\w)['’]\w")
-_UNFINISHED = re.compile(r"(?:[=\-]>|[-=+*/%&|^<~.:({\[\\])\s*\Z")  # at the end of a text
-Choice = tuple[str, int]  # (text to insert, characters of the rest of the line that it replaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +42,6 @@ class Surroundings:
     closed: bool = False  # the end mark, or the closing fence in Markdown, stands below
     code: str = ""  # in a string: the code that it interpolates, from its opening brace to the cursor
     strings: tuple[prose.ClosedString, ...] = ()  # the strings around the cursor that are closed right of it
-    columns: int = 0  # of the table around the cursor; 0: it is in none
     fences: str = "never"  # a line like "```": "never" occurs, "ends" the code, or is "text"
 
 
@@ -98,7 +78,6 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
         closed=fenced.closed if fenced is not None else bool(closing) and prose.is_closed(text[cursor:], closing),
         code=_interpolated(before, rest, rules) if kind == "string" else "",
         strings=tuple(prose.strings_around(before, rest, after, kind, rules)),
-        columns=prose.columns_of(above, below) if kind != "code" or line.lstrip()[:1] == "|" else 0,
         fences="text" if kind != "code" else "ends" if fenced is not None else "never",
     )
 
@@ -164,126 +143,6 @@ def pairs(around: Surroundings, text: str) -> tuple[list[int], list[tuple[int, i
                 outside.append(at)
             steps.append((at, depth))
     return outside, steps
-
-
-def fit(text: str, around: Surroundings) -> Choice:
-    """The best choice for `text`, so that nothing right of the cursor is repeated or closed twice."""
-    rest = around.rest.rstrip()
-    outside = pairs(around, text)[0][_MAX_CLOSED:]
-    text = trim(text[: outside[0]], around) if outside else text
-    while True:
-        choices = list(_choices(text, rest, around))  # the first of equally balanced ones wins
-        if len(choices) == 1:
-            return text, 0
-        best = choices[0]
-        if around.kind in ("code", "string"):
-            best = min(choices, key=lambda choice: imbalance(choice[0], choice[1], around))
-        if best[0] == text or best[1]:
-            return best
-        text = trim(best[0], around)
-
-
-def alternatives(text: str, around: Surroundings) -> Iterator[tuple[int, Choice | None]]:
-    """Candidates for a text that breaks the syntax: (length of the text, choice; None for that of `fit`).
-
-    The whole text with other choices, then fewer lines, then the first line up to a possible end.
-    """
-    choices = _choices(text, around.rest.rstrip(), around)
-    ranked = sorted(choices, key=lambda choice: imbalance(choice[0], choice[1], around))
-    yield from ((len(text), choice) for choice in ranked[:_MAX_CHOICES] if len(ranked) > 1)
-    lines = [match.start() for match in re.finditer(r"\n", text) if text[: match.start()].strip()]
-    yield from ((at, None) for at in reversed(lines) if not _goes_on(text, at, around))
-    first = lines[0] if lines else len(text)
-    whole, head = around.line + text[:first], len(around.line)
-    ends = [
-        (token.start if token.kind == "comment" else token.end) - head
-        for token in lexical_rules.tokens(whole, around.rules)
-        if token.kind != "bracket" or whole[token.start] not in _OPENER.values()
-    ]
-    ends += [match.start() for match in re.finditer(r"(?<=;)|\*/|-->|\"\"\"|'''", text[:first])]
-    ends.append(len(text[:first].rstrip().rstrip(")]}\"'`")))
-    ends = sorted({at for at in ends if 0 < at < first and not _goes_on(text, at, around)}, reverse=True)
-    for at in ends[:_MAX_ENDS]:
-        openers = pair(whole[: head + at], around.rules).openers
-        if not openers or openers[-1].start < head:  # the text closes what it opens
-            yield at, None
-
-
-def _goes_on(text: str, at: int, around: Surroundings) -> bool:
-    """True if `text[:at]` ends before something that changes its meaning, such as `=>`, an operator or a bracket."""
-    if around.kind != "code":
-        return any(_APOSTROPHE.match(text, quote) for quote in (at - 1, at))
-    if text[at - 1 : at] == ";":
-        return False
-    is_mid_line = bool(around.rest.strip())
-    return bool((is_mid_line and _UNFINISHED.search(text[:at])) or _GOES_ON.match(text, at))
-
-
-def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
-    """The choices for `text` and the rest of the line: cut the text's end, or replace the start of the rest."""
-    has_brackets = around.kind in ("code", "string")
-    again = _find_beginning(rest, text, _MAX_REPEATED if has_brackets else 2 * _MAX_REPEATED)
-    if again > 0:
-        yield trim(text[:again], around), 0
-    opener = "" if has_brackets else _OPENER.get(rest[:1], "")
-    if opener and not text.endswith(rest[0]) and text.count(rest[0]) > text.count(opener):
-        yield text, 1  # a comment that closes the bracket itself
-    if around.kind == "string" and rest[:1] == "}" and text.count("}") > text.count("{"):  # `${name} and more`
-        yield from ((text[:-length], 0) for length in range(len(rest), 0, -1) if _is_repeated(text, rest, length))
-        yield from (
-            (text[:-length], 1) for length in range(len(rest) - 1, 0, -1) if _is_repeated(text, rest[1:], length)
-        )
-        yield text, 1
-    closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if has_brackets else 0
-    outside = pairs(around, text)[0] if closers else []
-    if outside and outside[-1] == len(text) - 2 and lexical_rules.PAIRS.get(text[-1]) == rest[0] == text[-2]:
-        yield text[:-2], 0  # it closes the bracket only to open another one before the rest
-    for replaced in range(closers + 1):
-        part = rest[:replaced]
-        if part and not (is_subsequence(part, text) and _closes(text, outside, part)):  # VS Code needs the first
-            break
-        left = rest[replaced:]
-        if part and text.endswith(";") and left.strip() and left.strip()[0] not in _CLOSERS:
-            break  # the text ends a statement in which the rest goes on
-        for length in range(len(left), 0, -1):
-            shorter = text[:-length]
-            own = left[0] if length == 1 and not (has_brackets and left[0] in _OPENER) else ""
-            if own in _OWN_CLOSERS and text.count(_OWN_CLOSERS[own]) >= text.count(own):
-                continue  # the closer of a bracket in the text
-            if _is_repeated(text, left, length) and is_subsequence(part, shorter) and _closes(shorter, outside, part):
-                yield shorter, replaced
-        yield text, replaced
-    if has_brackets:
-        # The text may close a bracket that was opened on this line and is not closed right of the cursor. It may also
-        # close one at the margin (a namespace, for example): its opener can be anywhere.
-        line = around.code or around.line
-        needed = max(0, len(pair(line, around.rules).openers) - len(pair(rest, around.rules).closers))
-        at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
-        outside = pairs(around, text)[0][needed:]
-        yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
-
-
-def _find_beginning(rest: str, text: str, characters: int) -> int:
-    """The offset in `text` of the first words or marks of `rest`, at least `characters` without blanks; -1 for none."""
-    length = next((at for at in range(len(rest) + 1) if len("".join(rest[:at].split())) >= characters), 0)
-    while is_inside_word(rest, length):
-        length += 1
-    beginning = rest[:length]
-    return text.find(beginning) if beginning.strip(_CLOSERS + " \t") else -1
-
-
-def _closes(text: str, outside: list[int], part: str) -> bool:
-    """True if `text` itself closes the brackets that the closers in `part` of the rest close."""
-    brackets = "".join(character for character in part if character in _OPENER)
-    return not brackets or is_subsequence(brackets, "".join(text[at] for at in outside if at < len(text)))
-
-
-def _is_repeated(text: str, rest: str, length: int) -> bool:
-    """True if `text` ends with the first `length` characters of `rest`, and neither is in the middle of a word."""
-    part = rest[:length]
-    if not part.strip() or not text.endswith(part):
-        return False
-    return not is_inside_word(text, len(text) - len(part)) and not is_inside_word(rest, len(part))
 
 
 def imbalance(text: str, replaced: int, around: Surroundings) -> int:

@@ -58,24 +58,6 @@ def test_a_suggestion_inside_a_string_adds_no_string(language: str, left: str, r
     assert len(strings) == 2
 
 
-@pytest.mark.parametrize(
-    ("language", "marked", "output", "result"), ROWS["a_row_of_a_table_gets_as_many_cells_as_its_header"]
-)
-def test_a_row_of_a_table_gets_as_many_cells_as_its_header(language: str, marked: str, output: str, result: str):
-    assert complete(marked, output, language) == result
-
-
-@given(st.integers(1, 4), st.integers(0, 4), st.booleans(), st.text("ab |\n", min_size=1, max_size=14))
-def test_no_row_of_a_table_gets_more_cells_than_its_header(columns: int, filled: int, framed: bool, output: str):
-    filled = min(filled, columns - 1)
-    header = "|" + " a |" * columns + "\n|" + "---|" * columns + "\n"
-    after = " |" * (columns - filled) if framed else ""
-    marked = f"{header}| {'x | ' * filled}¦{after}\n"
-    result = outcome(marked, plan_at(marked, "markdown").to_suggestion(output))
-    if not isinstance(result, Reason):
-        assert all(row.count("|") <= columns + 1 for row in result.splitlines())
-
-
 # ── block ends without brackets, and values ──────────────────────────────────────────────────────────────────────────
 
 
