@@ -40,7 +40,6 @@ class Preparation:
     timer: asyncio.TimerHandle
     request: CompletionRequest | None = None  # the newest one that the shown suggestion answered
     first_line: FirstLine | None = None  # further lines can join it
-    due_s: float = 0.0  # by the loop's clock: it begins at this time, where that is later than the timer
     capture: Callable[[], CompletionInput | None] | None = None  # the document's state since the last key
     job: CompletionJob | None = None
 
@@ -101,8 +100,10 @@ class NextSuggestion:
         preparation = self._preparations.get(uri)
         if preparation is None:
             return None
-        if preparation.job is None:  # the timer is not moved: when it fires before due_s, it is set again
-            preparation.due_s, preparation.capture = asyncio.get_running_loop().time() + PAUSE_S, capture
+        if preparation.job is None:
+            preparation.timer.cancel()
+            preparation.timer = asyncio.get_running_loop().call_later(PAUSE_S, self._pause_over, uri)
+            preparation.capture = capture
         elif (current := capture()) is None or not preparation.still_on_track(current.snapshot):
             return self.drop(uri)
         return None
@@ -135,9 +136,6 @@ class NextSuggestion:
 
     def _pause_over(self, uri: str) -> None:
         preparation = self._preparations[uri]
-        if preparation.due_s > preparation.timer.when():
-            preparation.timer = asyncio.get_running_loop().call_at(preparation.due_s, self._pause_over, uri)
-            return
         capture = preparation.capture
         if capture is not None:
             current = capture()

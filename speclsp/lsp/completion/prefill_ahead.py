@@ -42,7 +42,7 @@ log = logging.getLogger("speclsp.session")
 
 
 class PrefillAhead:
-    """Schedules prefills, for each document that has had a request and for the one that has the focus."""
+    """Schedules prefills at the cursor: in documents that have had a request, and in the one that gets the focus."""
 
     def __init__(
         self,
@@ -51,43 +51,39 @@ class PrefillAhead:
     ) -> None:
         """`prefill` may find that there is nothing to prefill. Both may raise EngineError."""
         self._prefill, self._work_at_rest = prefill, work_at_rest
-        self._focused = ""  # URI of the document whose prefill waits for FOCUS_PAUSE_S
-        self._focused_unrequested = 0  # since the last request, in any document
-        self._unrequested: dict[str, int] = {}  # by URI: prefills since the last request
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._requested: set[str] = set()  # URIs of documents that have had a request
+        self._unrequested = 0  # prefills since the last request
+        self._timer: asyncio.TimerHandle | None = None  # one cursor, one prefill and one rest
+        self._rest_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._rest_timer: asyncio.TimerHandle | None = None  # one cursor, one rest
         self._rest: tuple[asyncio.Task[None], Snapshot] | None = None  # its work, and where the cursor rests
 
     def request_arrived(self, uri: str) -> None:
         """A request has arrived: it prefills its prompt itself, or continues a prefill under way."""
-        self._unrequested[uri] = self._focused_unrequested = 0
-        self._cancel_timer(uri)
+        self._requested.add(uri)
+        self._unrequested = 0
+        self._cancel_timer()
 
-    def document_focused(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
-        """The cursor rests in the document; `capture` is called after the pause. Only the newest focus counts."""
-        self._cancel_timer(self._focused)
-        self._focused = uri
-        if self._focused_unrequested < MAX_UNREQUESTED:
-            self._focused_unrequested += 1
-            self._cancel_timer(uri)
-            loop = asyncio.get_running_loop()
-            self._timers[uri] = loop.call_later(FOCUS_PAUSE_S, self._focus_settled, uri, capture)
+    def document_focused(self, capture: Callable[[], CompletionInput | None]) -> None:
+        """The cursor rests in a document; `capture` is called after the pause. Only the newest focus counts."""
+        self._cancel_timer()
+        if self._unrequested < MAX_UNREQUESTED:
+            self._timer = asyncio.get_running_loop().call_later(FOCUS_PAUSE_S, self._focus_settled, capture)
 
     def document_changed(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
         """The document was edited; `capture` is called after the pause."""
-        self._cancel_timer(uri)
+        self._cancel_timer()
         self._end_rest(uri, capture)
-        if self._unrequested.get(uri, MAX_UNREQUESTED) < MAX_UNREQUESTED:
+        if uri in self._requested and self._unrequested < MAX_UNREQUESTED:
             loop = asyncio.get_running_loop()
-            self._timers[uri] = loop.call_later(PAUSE_S, self._pause_over, uri, capture)
+            self._timer = loop.call_later(PAUSE_S, self._pause_over, capture)
             self._rest_timer = loop.call_later(REST_S, self._rest_began, capture)
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: forget it."""
-        self._cancel_timer(uri)
+        self._cancel_timer()
         self._end_rest(uri)
-        self._unrequested.pop(uri, None)
+        self._requested.discard(uri)
 
     def end_work(self) -> None:
         """Cancel the prefills under way, and the work at rest."""
@@ -97,17 +93,17 @@ class PrefillAhead:
 
     def close(self) -> None:
         """Cancel all timers and prefills."""
-        for uri in list(self._timers):
-            self._cancel_timer(uri)
+        self._cancel_timer()
         self.end_work()
 
-    def _cancel_timer(self, uri: str) -> None:
-        timer = self._timers.pop(uri, None)
-        if timer is not None:
-            timer.cancel()
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _focus_settled(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
-        self._timers.pop(uri, None)
+    def _focus_settled(self, capture: Callable[[], CompletionInput | None]) -> None:
+        self._timer = None
+        self._unrequested += 1
         self._begin_rest(capture(), prefills=True)
 
     def _rest_began(self, capture: Callable[[], CompletionInput | None]) -> None:
@@ -137,11 +133,11 @@ class PrefillAhead:
             task.cancel()
             self._rest = None
 
-    def _pause_over(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
-        self._timers.pop(uri, None)
+    def _pause_over(self, capture: Callable[[], CompletionInput | None]) -> None:
+        self._timer = None
         current = capture()
         if current is not None:
-            self._unrequested[uri] = self._unrequested.get(uri, 0) + 1
+            self._unrequested += 1
             self._start(current, self._prefill)
 
     def _start(

@@ -124,9 +124,9 @@ class Session:
         self._stop(self.next_suggestion.document_changed(uri, capture))
         self._prefill_ahead.document_changed(uri, capture)
 
-    def document_focused(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
-        """The cursor rests in the document; `capture` returns its state."""
-        self._prefill_ahead.document_focused(uri, capture)
+    def document_focused(self, capture: Callable[[], CompletionInput | None]) -> None:
+        """The cursor rests in a document; `capture` returns its state."""
+        self._prefill_ahead.document_focused(capture)
 
     def apply_config(self, config: Config) -> None:
         """Use other settings from the next request on. No answer made under the old ones is shown for it."""

@@ -63,14 +63,8 @@ def retry(app: App, params: Any) -> dict[str, object]:
 
 
 def explain(app: App, params: Any) -> dict[str, object]:
-    """speclsp/explain: the last outcome, of one document or of any."""
-    uri = None
-    if params and isinstance(params, Mapping) and "textDocument" in params:
-        document = params["textDocument"]
-        uri = document.get("uri") if isinstance(document, Mapping) else None
-        if not isinstance(uri, str):
-            raise InputError(f'{EXPLAIN} needs {{}} or {{"textDocument": {{"uri": ...}}}}.')
-    return app.recorder.current(uri)
+    """speclsp/explain: the outcome of the last request."""
+    return app.recorder.current()
 
 
 def did_focus(app: App, params: Any) -> None:
@@ -84,7 +78,7 @@ def did_focus(app: App, params: Any) -> None:
         at = documents.cursor_context(uri, position, server.position_encoding)
         return None if isinstance(at, str) else documents.completion_input(uri, at.snapshot)
 
-    server.session.document_focused(uri, capture)
+    server.session.document_focused(capture)
 
 
 def focused_position(params: Any) -> tuple[str, Mapping[str, int]] | None:

@@ -9,10 +9,10 @@ a log. Imports that only this needs are late: `initialize` is answered by then.
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.reasons import CUTS, PASSING, meaning
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from speclsp.lsp.completion.trace import Trace
     from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 
-Outcome = TypeVar("Outcome")
 NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
-MAX_TRACES = 64  # documents whose last outcome is kept
 MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
 ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "clients")
 
@@ -38,18 +36,15 @@ class ExplainRecorder:
     _status: Callable[[], Mapping[str, object]]  # the fields of speclsp/status
     _backend_status: Callable[[], Status | None]
     _last: Trace | None = None
-    _by_uri: OrderedDict[str, Trace] = field(default_factory=OrderedDict)
-    _next_edits: OrderedDict[str, NextEditOutcome] = field(default_factory=OrderedDict)  # by URI, the last at the end
+    _last_next_edit: NextEditOutcome | None = None
 
     def request_ended(self, trace: Trace) -> None:
         """Keep the trace of an answered request. A superseded request says nothing about its position."""
-        if trace.outcome in PASSING:
-            return
-        self._last = trace
-        keep(self._by_uri, trace.about.uri, trace)
+        if trace.outcome not in PASSING:
+            self._last = trace
 
     def next_edit_ended(self, outcome: NextEditOutcome) -> None:
-        keep(self._next_edits, outcome.uri, outcome)
+        self._last_next_edit = outcome
 
     def request_refused(self, uri: str, line: int, column: int, reason: str) -> None:
         """Keep the outcome of a request that was answered before it reached the session."""
@@ -59,17 +54,15 @@ class ExplainRecorder:
         trace.ended((), reason, self._backend_status())
         self.request_ended(trace)
 
-    def current(self, uri: str | None = None) -> dict[str, Any]:
-        """The last explanation and the last outcome of a next edit, of one document if `uri` is given."""
+    def current(self) -> dict[str, Any]:
+        """The explanation of the last request, and the outcome of the last request for a next edit."""
         from speclsp.lsp.context.chunk import path_in
 
-        trace = self._last if uri is None else self._by_uri.get(uri)
-        status = self._status()
+        trace, outcome, status = self._last, self._last_next_edit, self._status()
         facts: dict[str, Any] = {
             "asked": trace is not None,
             "engine": {name: status[name] for name in ENGINE_FIELDS},
         }
-        outcome = self._next_edits.get(uri) if uri is not None else next(reversed(self._next_edits.values()), None)
         if outcome is not None:
             facts["next_edit"] = outcome.as_json(path_in(outcome.uri, self._documents.root(outcome.uri)))
         if trace is None:
@@ -104,14 +97,6 @@ class ExplainRecorder:
         excluded = documents.ignore_files.of(documents.notebooks.of(uri) or uri, folder).no_suggestions
         reason, message = why_not(uri, document.language, size, documents.config, folder, excluded)
         return message if reason == trace.outcome else ""
-
-
-def keep(outcomes: OrderedDict[str, Outcome], uri: str, outcome: Outcome) -> None:
-    """Keep the last outcome in a document, of MAX_TRACES documents."""
-    outcomes[uri] = outcome
-    outcomes.move_to_end(uri)
-    if len(outcomes) > MAX_TRACES:
-        outcomes.popitem(last=False)
 
 
 def explanation(

@@ -162,7 +162,7 @@ def test_an_edit_of_ten_thousand_lines_and_an_undo_storm_are_survived(page: Edit
 
 def test_the_explanation_names_the_producer_and_never_the_text(page: EditPage):
     page.offer(change_twice(page))
-    facts = page.editor.call("speclsp/explain", {"textDocument": {"uri": page.uri}})
+    facts = page.editor.call("speclsp/explain", {})
     outcome = facts["next_edit"]
     assert (outcome["outcome"], outcome["kind"]) == ("shown", "phrase") and outcome["times"] >= 2
     assert outcome["producer"] == "rules" and outcome["line"] == 6 and page.uri.endswith(outcome["document"])

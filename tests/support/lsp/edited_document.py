@@ -137,7 +137,7 @@ class EditPage(Page):
 
     def outcome(self) -> dict[str, Any]:
         """The explanation of the last request."""
-        record = self.editor.call("speclsp/explain", {"textDocument": {"uri": self.uri}})
+        record = self.editor.call("speclsp/explain", {})
         return record.get("next_edit", {})
 
     def close(self) -> None:

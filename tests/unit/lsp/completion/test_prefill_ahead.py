@@ -99,7 +99,7 @@ async def test_a_failed_prefill_does_not_affect_the_next_request():
 
 async def test_the_document_with_the_focus_is_prefilled_before_its_first_request():
     scripted = ScriptedSession(ScriptedBackend("pop()"))
-    scripted.session.document_focused(URI, lambda: CompletionInput(at(TEXT)))
+    scripted.session.document_focused(lambda: CompletionInput(at(TEXT)))
     await until(lambda: scripted.backend.requests)
     await scripted.texts(at(TEXT))
     prefill, request = scripted.backend.requests[0], scripted.backend.requests[-1]
@@ -112,7 +112,7 @@ async def test_of_documents_that_had_the_focus_briefly_only_the_last_is_prefille
     scripted = ScriptedSession(ScriptedBackend())
     for number in range(5):
         uri = f"file:///{number}.py"
-        scripted.session.document_focused(uri, functools.partial(CompletionInput, at(TEXT, uri=uri)))
+        scripted.session.document_focused(functools.partial(CompletionInput, at(TEXT, uri=uri)))
     await until(lambda: scripted.backend.requests)
     await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
     assert [request.path for request in scripted.backend.requests] == ["4.py"]
@@ -123,7 +123,7 @@ async def test_a_user_who_only_reads_files_soon_costs_nothing(monkeypatch: pytes
     scripted = ScriptedSession(ScriptedBackend())
     for number in range(MAX_UNREQUESTED + 5):
         uri = f"file:///{number}.py"
-        scripted.session.document_focused(uri, functools.partial(CompletionInput, at(TEXT, uri=uri)))
+        scripted.session.document_focused(functools.partial(CompletionInput, at(TEXT, uri=uri)))
         await asyncio.sleep(0.01)
     await until(lambda: len(scripted.backend.requests) >= MAX_UNREQUESTED)
     await asyncio.sleep(0.05)
@@ -132,7 +132,7 @@ async def test_a_user_who_only_reads_files_soon_costs_nothing(monkeypatch: pytes
 
 async def test_nothing_is_prefilled_for_the_focus_in_manual_mode():
     scripted = ScriptedSession(ScriptedBackend(), **{"completion.trigger": "manual"})
-    scripted.session.document_focused(URI, lambda: CompletionInput(at(TEXT)))
+    scripted.session.document_focused(lambda: CompletionInput(at(TEXT)))
     await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
     assert scripted.backend.requests == []
 
@@ -160,7 +160,7 @@ def prompt(request: FimRequest) -> tuple[str, str]:
 
 
 def focus(scripted: ScriptedSession, snapshot: Snapshot, *others: Snapshot) -> None:
-    scripted.session.document_focused(URI, lambda: CompletionInput(snapshot, lambda: others))
+    scripted.session.document_focused(lambda: CompletionInput(snapshot, lambda: others))
 
 
 def computed_at_rest(scripted: ScriptedSession) -> list[FimRequest]:
