@@ -1,4 +1,4 @@
-"""textDocument/completion for editors without inline completion, with a VS Code-like and an Emacs-like client."""
+"""textDocument/completion for editors without inline completion, with an Emacs-like client."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.lsp.editor_client import Editor, Page
 from support.soak import in_soak
 
 SOURCE = "def f():\n    value = 1\n    return \n"
 ON = {"completion": {"show_in_menu": True}}
-# The capabilities of the two clients. Emacs' eglot registers nothing dynamically; VS Code does.
 EMACS = {"textDocument": {"completion": {"dynamicRegistration": False, "completionItem": {"snippetSupport": False}}}}
-VS_CODE = {
-    **CAPABILITIES,
-    "textDocument": {
-        "completion": {"dynamicRegistration": True, "completionItem": {"insertTextModeSupport": {"valueSet": [1, 2]}}},
-        "inlineCompletion": {"dynamicRegistration": True},
-    },
-}
 
 
 def ask(page: Page, cursor: int) -> int:
@@ -43,19 +35,6 @@ def accepted(page: Page, item: dict[str, Any]) -> str:
     return page.text[: offsets[0]] + edit["newText"] + page.text[offsets[1] :]
 
 
-def registrations(editor: Editor) -> list[tuple[str, str]]:
-    """(request, method) of each registration and unregistration of completion, in order."""
-    changes = []
-    for request in list(editor.requests):
-        for registration in request["params"].get("registrations") or request["params"].get("unregisterations") or []:
-            changes.append((request["method"].rpartition("/")[2], registration["method"]))
-    return [(action, method) for action, method in changes if method == "textDocument/completion"]
-
-
-def change(editor: Editor, show_in_menu: bool) -> None:
-    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"show_in_menu": show_in_menu}}})
-
-
 @pytest.mark.parametrize("how", ["flag", "initializationOptions"])
 def test_menu_completion_is_announced_when_it_is_on_from_the_start(how: str):
     flags = ("--set", "completion.show_in_menu=true") if how == "flag" else ()
@@ -63,8 +42,6 @@ def test_menu_completion_is_announced_when_it_is_on_from_the_start(how: str):
         options = {} if how == "flag" else {"initializationOptions": ON}
         provider = editor.initialize(EMACS, **options)["capabilities"]["completionProvider"]
         assert "." in provider["triggerCharacters"]
-        editor.until("ready")
-        assert registrations(editor) == [], "not a second time"
 
 
 def test_menu_completion_is_not_announced_when_off_and_a_request_gets_nothing():
@@ -72,31 +49,6 @@ def test_menu_completion_is_not_announced_when_off_and_a_request_gets_nothing():
         assert "completionProvider" not in editor.initialize(EMACS)["capabilities"]
         page = Page(editor.until("ready"), SOURCE)
         assert entries(editor, ask(page, len(SOURCE) - 1)) == []
-
-
-def test_a_client_with_dynamic_registration_gets_each_switch_on_and_off():
-    on, off = ("registerCapability", "textDocument/completion"), ("unregisterCapability", "textDocument/completion")
-    with Editor() as editor:
-        editor.begin(VS_CODE)
-        page = Page(editor, SOURCE)
-        change(editor, True)
-        assert editor.wait_for(lambda: registrations(editor) == [on])
-        assert len(entries(editor, ask(page, 3))) == 1
-        change(editor, True)
-        change(editor, False)
-        assert editor.wait_for(lambda: registrations(editor) == [on, off])
-        assert entries(editor, ask(page, 3)) == []
-        change(editor, True)
-        assert editor.wait_for(lambda: registrations(editor) == [on, off, on])
-
-
-def test_a_client_without_dynamic_registration_still_gets_answers():
-    with Editor() as editor:
-        editor.begin(EMACS)
-        page = Page(editor, SOURCE)
-        change(editor, True)
-        assert len(entries(editor, ask(page, 3))) == 1
-        assert registrations(editor) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-32", *in_soak("utf-8", "utf-16")])
@@ -137,7 +89,7 @@ def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
 
 def test_simultaneous_inline_and_menu_requests_share_one_answer():
     with Editor("--set", "completion.show_in_menu=true", "--set", "echo.round_ms=10") as editor:
-        page = Page(editor.begin(VS_CODE), SOURCE)
+        page = Page(editor.begin(EMACS), SOURCE)
         cursor = page.type(3, "x")
         requests_before = editor.request_count()
         inline, menu = page.ask(cursor), ask(page, cursor)

@@ -2,36 +2,34 @@
 
     reader thread -> receive -> lifecycle -> document sync, or checked params -> handler -> reply -> writer thread
 
-pygls provides the registry of features and commands, the typed messages and the result of `initialize`. This module
-replaces its I/O, its dispatch and its text store. A message is read only after the handler of the previous one has run
-up to its first await, so a Snapshot taken there is the text that the client's request is about. Errors are answered in
-one line, without a traceback, and never shown as a popup.
+pygls provides the registry of features and commands, and the types of messages. A message is read only after the
+handler of the previous one has run up to its first await, so a Snapshot taken there is the text that the client's
+request is about. Errors are answered in one line, without a traceback, and never shown as a popup.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextvars
-import functools
 import gc
 import inspect
+import itertools
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from pygls.feature_manager import is_thread_function
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
+from pygls.protocol import LanguageServerProtocol, default_converter
 
 from speclsp.errors import InputError, SpeclspError, error_site
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.protocol.document_sync import DOCUMENT_METHODS, NOTEBOOK_METHODS, DocumentSync
 from speclsp.lsp.protocol.framing import INVALID_REQUEST, FramingFault
+from speclsp.lsp.protocol.initialize_answer import member
 from speclsp.lsp.protocol.param_checks import clip, explain, is_message_id, make_strict, structured_params
 from speclsp.lsp.protocol.process_exit import ProcessExit
 from speclsp.lsp.protocol.stdio import Input, MessageWriter, converse
@@ -44,20 +42,19 @@ NOT_INITIALIZED, REQUEST_CANCELLED = -32002, -32800
 MAX_REASON_CHARACTERS = 300
 ALSO_NOTIFIED = (types.WORKSPACE_EXECUTE_COMMAND,)  # a request that copilot.el sends as a notification
 
-
 MessageId = int | str
-AnyFuture = asyncio.Future[Any] | concurrent.futures.Future[Any]
+Handler = Callable[[Any], Any]
 
 logger = logging.getLogger("speclsp.lsp.protocol")
 
 
 class SpecLanguageServer(LanguageServer):
-    """A pygls server that speaks over stdio only, through `serve`."""
+    """A pygls server that speaks over stdio only, through `serve`. A feature `initialize` returns the JSON answer."""
 
     protocol: SpecProtocol
 
-    def __init__(self, name: str, version: str, **options: Any) -> None:
-        super().__init__(name, version, protocol_cls=SpecProtocol, converter_factory=_strict_converter, **options)
+    def __init__(self, name: str, version: str) -> None:
+        super().__init__(name, version, protocol_cls=SpecProtocol, converter_factory=_strict_converter)
         self.documents: Documents = self.protocol.sync.documents  # up to date when a handler runs
         self.notebooks: Notebooks = self.protocol.sync.notebooks  # their cells are documents, and as up to date
 
@@ -69,19 +66,19 @@ class SpecLanguageServer(LanguageServer):
     @property
     def raw_params(self) -> Any:
         """The JSON params of the message being handled, including fields that LSP does not define."""
-        return self.protocol.raw_params.get()
+        return self.protocol.message.get({}).get("params")
 
     @property
     def request_id(self) -> MessageId:
-        return self.protocol._ctx_msg_id.get() or 0
+        return self.protocol.message.get({}).get("id") or 0
+
+    def client_can(self, *capability: str) -> bool:
+        """True for a capability that the client announced as true: "workspace", "configuration"."""
+        return member(self.protocol.client_offer, *capability) is True
 
     def stop(self, code: int) -> None:
         """End `serve` with this exit code; from any thread."""
         self.protocol.process_exit.end(code)
-
-    def report_server_error(self, error: Exception, source: Any) -> None:
-        """Log the error's site. pygls would show its message, which may quote a document, as a popup."""
-        logger.error("%s", error_site(error))
 
     def start_tcp(self, host: str, port: int) -> NoReturn:
         """Refused: any web page could connect, and two editors would share one session."""
@@ -94,22 +91,21 @@ class SpecProtocol(LanguageServerProtocol):
     """JSON-RPC dispatch and LSP lifecycle that accept any JSON without raising."""
 
     writer: MessageWriter | None
+    _phase = "new"  # then "starting", "ready", "down"
 
     def __init__(self, server: SpecLanguageServer, converter: Converter) -> None:
+        super().__init__(server, converter)
         self.sync = DocumentSync()
         self.position_encoding = "utf-16"
-        self.utf16_only = False  # whatever the client offers
-        self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
+        self.client_offer: Mapping[str, Any] = {}  # the client's capabilities
+        self.message: ContextVar[dict[str, Any]] = ContextVar("message")  # being handled
         self.process_exit = ProcessExit()
         self.is_answered: Callable[[object], bool] = lambda msg_id: False  # `initialize` has its answer already
-        self._phase = "new"  # then "starting", "ready", "down"
-        self.pending: dict[MessageId, AnyFuture] = {}  # from the client; pygls' own dict holds ours
-        super().__init__(server, converter)  # last: it reads every attribute to find handlers
-
-    def _register_builtin_features(self) -> None:
-        super()._register_builtin_features()  # type: ignore[no-untyped-call]
-        for method in NOTEBOOK_METHODS:  # they store text in pygls' workspace
-            del self.fm.builtin_features[method]
+        self.pending: dict[MessageId, asyncio.Task[None]] = {}  # requests from the client
+        self.awaited: dict[MessageId, asyncio.Future[Any]] = {}  # requests to the client
+        self._convert = converter
+        self._notified: set[asyncio.Task[None]] = set()  # handlers of notifications that still run
+        self._numbers = itertools.count(1)
 
     # ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,15 +120,14 @@ class SpecProtocol(LanguageServerProtocol):
         if isinstance(message, FramingFault):
             return self._fail(None, message.code, message.reason)
         if isinstance(message, list):
-            requests = [item for item in message if isinstance(item, dict) and "method" in item]
-            for msg_id in [item["id"] for item in requests if is_message_id(item.get("id"))] or [None]:
+            ids = [item["id"] for item in message if isinstance(item, dict) and "method" in item and "id" in item]
+            for msg_id in list(filter(is_message_id, ids)) or [None]:
                 self._fail(msg_id, INVALID_REQUEST, "LSP has no batches: send one message at a time")
             return None
         if not isinstance(message, dict):
             return self._fail(None, INVALID_REQUEST, "a message is a JSON object")
         method, msg_id = message.get("method"), message.get("id")
-        ours = isinstance(msg_id, str) and msg_id in self._request_futures
-        if "method" not in message and (ours or "result" in message or "error" in message):
+        if "method" not in message and ("result" in message or "error" in message):
             return self._on_response(message)
         if "id" in message and not is_message_id(msg_id):
             return self._fail(None, INVALID_REQUEST, "the id of a request is an integer or a string")
@@ -148,18 +143,12 @@ class SpecProtocol(LanguageServerProtocol):
             handler, params = self._check_request(msg_id, method, message)
         except JsonRpcException as refusal:
             return self._fail(msg_id, refusal.code, refusal.message)
-        callback = self._answer
         if method == types.INITIALIZE:
-            self._phase, callback = "starting", self._answer_initialize
-        context = contextvars.copy_context()
-        context.run(self._ctx_msg_id.set, msg_id)
-        context.run(self.raw_params.set, message.get("params"))
-        future = context.run(self._execute_handler, msg_id, handler, functools.partial(callback, msg_id), (params,))
-        if not future.done():
-            self.pending[msg_id] = future
+            self._phase, self.client_offer = "starting", message["params"]["capabilities"]
+        self.pending[msg_id] = asyncio.ensure_future(self._answer(msg_id, handler, params, message))
         return None
 
-    def _check_request(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Any, Any]:
+    def _check_request(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Handler, Any]:
         """The request's handler and params. Raises JsonRpcException with the error to answer."""
         if self._phase == "down":
             raise JsonRpcException("the server is shutting down", INVALID_REQUEST)
@@ -175,160 +164,139 @@ class SpecProtocol(LanguageServerProtocol):
         if handler is None:
             raise JsonRpcException(f"this server does not support {method}", METHOD_NOT_FOUND)
         try:
-            kind = self.get_message_type(method)
-            return handler, structured_params(method, message, kind, self._converter, self.utf16_only)
+            return handler, structured_params(method, message, self.get_message_type(method), self._convert)
         except Exception as error:
             raise JsonRpcException(f"{method}: {explain(error)}", INVALID_PARAMS) from None
 
     def _on_notification(self, method: str, message: dict[str, Any]) -> None:
-        if self._phase != "ready" and method != types.EXIT:
+        params = message.get("params")
+        if method == types.EXIT:
+            return self.process_exit.end(self.exit_code)
+        if self._phase != "ready":
             return logger.info("ignored %.80r: the server is not running", method)
         if method == types.CANCEL_REQUEST:
-            params = message.get("params")
             msg_id = params.get("id") if isinstance(params, dict) else None
             if is_message_id(msg_id) and msg_id in self.pending:
                 self.pending[msg_id].cancel()
             return None
         synced = method in DOCUMENT_METHODS or method in NOTEBOOK_METHODS
-        if synced and not self.sync.apply(method, message.get("params"), self.position_encoding):
+        if synced and not self.sync.apply(method, params, self.position_encoding):
             return None
-        handler = self.fm.features.get(method) if synced else self._find_handler(method)  # pygls' own store text
+        handler = self._find_handler(method)
         if handler is None or (self._is_request(method, unknown=False) and method not in ALSO_NOTIFIED):
             return logger.debug("ignored %.80r", method)
         try:
-            params = structured_params(method, message, self.get_message_type(method), self._converter)
+            params = structured_params(method, message, self.get_message_type(method), self._convert)
         except Exception as error:
             return logger.warning("ignored %.80r: its params are not valid (%s)", method, error_site(error))
-        context = contextvars.copy_context()
-        context.run(self.raw_params.set, message.get("params"))
-        context.run(self._execute_handler, "", handler, self._check_handler_result, (params,))
+        task = asyncio.ensure_future(self._run_notified(handler, params, message))
+        self._notified.add(task)
+        task.add_done_callback(self._notified.discard)
         return None
 
     def _on_response(self, message: dict[str, Any]) -> None:
-        msg_id, error = str(message.get("id")), message.get("error")  # ours are strings
-        future, kind = self._request_futures.pop(msg_id, None), self._result_types.pop(msg_id, None)
+        future, error = self.awaited.pop(str(message.get("id")), None), message.get("error")  # our ids are strings
         if future is None or future.done():
             return logger.debug("ignored a response without a request")
-        if error is not None:
-            details = error if isinstance(error, dict) else {}
-            code, text = details.get("code"), str(details.get("message"))
-            future.set_exception(JsonRpcException(text, code if type(code) is int else INTERNAL_ERROR))
-            return None
-        try:
-            result = message.get("result")
-            if kind is not None:
-                response = {"jsonrpc": self.VERSION, "id": msg_id, "result": result}
-                result = self._converter.structure(response, kind).result
-            future.set_result(result)
-        except Exception as invalid:
-            reason = f"the client's answer is not valid: {explain(invalid)}"
-            future.set_exception(JsonRpcException(reason, INVALID_PARAMS))
-        return None
+        if error is None:
+            return future.set_result(message.get("result"))
+        return future.set_exception(JsonRpcException(str(member(error, "message"))))
 
-    def _find_handler(self, method: str) -> Any:
-        return self.fm.builtin_features.get(method) or self.fm.features.get(method)
+    def _find_handler(self, method: str) -> Handler | None:
+        ours = {types.SHUTDOWN: self._shut_down, types.WORKSPACE_EXECUTE_COMMAND: self._execute_command}
+        handler: Handler | None = ours.get(method) or self.fm.features.get(method)
+        return handler
 
     def _is_request(self, method: str, unknown: bool) -> bool:
         return unknown if (kind := self.get_message_type(method)) is None else hasattr(kind, "id")
 
     # ── handlers ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _execute_handler(
-        self,
-        msg_id: MessageId,
-        handler: Callable[..., Any],
-        callback: Callable[[Any], None],
-        args: tuple[Any, ...] | None = None,
-        kwargs: dict[str, Any] | None = None,
-    ) -> AnyFuture:
-        """Run a handler. The caller keeps its future: pygls would keep the future of every notification, too."""
-        call = functools.partial(handler, *(args or ()), **(kwargs or {}))
-        future: AnyFuture
-        if inspect.iscoroutinefunction(handler):
-            future = asyncio.ensure_future(call())
-        elif is_thread_function(handler):  # type: ignore[no-untyped-call]
-            loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-            future = loop.run_in_executor(self._server.thread_pool, context.run, call)
-        else:
-            future = concurrent.futures.Future()
-            if inspect.isgeneratorfunction(handler):  # pygls' built-in handlers yield ours
-                self._run_generator(None, gen=call(), result_future=future)
-            else:
-                try:
-                    future.set_result(call())
-                except Exception as error:
-                    future.set_exception(error)
-        future.add_done_callback(callback)
-        return future
+    async def _run(self, handler: Handler, params: Any, message: dict[str, Any]) -> Any:
+        self.message.set(message)
+        result = handler(params)
+        return await result if inspect.isawaitable(result) else result
 
-    def _check_handler_result(self, future: AnyFuture) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
+    async def _run_notified(self, handler: Handler, params: Any, message: dict[str, Any]) -> None:
+        try:
+            await self._run(handler, params, message)
+        except Exception as error:
             refused = isinstance(error, (JsonRpcException, InputError))  # a request sent as a notification, for example
             logger.log(logging.WARNING if refused else logging.ERROR, "a notification failed: %s", error_site(error))
 
-    @lsp_method(types.SHUTDOWN)
-    def lsp_shutdown(self, *args: Any) -> Any:
-        """Cancel pending requests and refuse new ones."""
-        self._phase, self._shutdown = "down", True
-        for future in list(self.pending.values()):
-            future.cancel()
+    async def _answer(self, msg_id: MessageId, handler: Handler, params: Any, message: dict[str, Any]) -> None:
+        """Run a request's handler and send its one reply."""
+        starting, reply, failure = self._phase == "starting", b"", (0, "")
+        try:
+            result = await self._run(handler, params, message)
+            reply = self._encode({"jsonrpc": self.VERSION, "id": msg_id, "result": result})
+        except asyncio.CancelledError:
+            failure = REQUEST_CANCELLED, "cancelled"
+        except (JsonRpcException, InputError) as error:
+            failure = getattr(error, "code", INVALID_PARAMS), getattr(error, "message", str(error))
+        except Exception as error:
+            logger.error("a request's handler failed: %s", error_site(error))
+            text = str(error) if isinstance(error, SpeclspError) else f"{type(error).__name__}: {error}"
+            failure = INTERNAL_ERROR, text
+        self.pending.pop(msg_id, None)
+        if starting and message["method"] == types.INITIALIZE:
+            self._phase = "ready" if reply else "new"
+            if reply:
+                self.position_encoding = str(member(result, "capabilities", "positionEncoding") or "utf-16")
+                self.process_exit.watch(message["params"].get("processId") or 0)
+            if self.is_answered(msg_id):
+                return
+        if reply:
+            self._write(reply)
+        else:
+            self._fail(msg_id, *failure)
 
-    @lsp_method(types.EXIT)
-    def lsp_exit(self, *args: Any) -> Any:
-        """End the process: code 0 after shutdown, 1 without."""
-        self.process_exit.end(self.exit_code)
+    def _execute_command(self, params: types.ExecuteCommandParams) -> Any:
+        command = self.fm.commands.get(params.command)
+        if command is None:
+            raise InputError(f"there is no command {params.command!r}")
+        return command(*(params.arguments or []))
+
+    def _shut_down(self, params: object) -> None:
+        """Cancel pending requests and refuse new ones."""
+        self._phase = "down"
+        for task in self.pending.values():
+            if task is not asyncio.current_task():
+                task.cancel()
 
     @property
     def exit_code(self) -> int:
-        """The exit code for a client that disconnects now."""
+        """The exit code for a client that disconnects now: 0 after shutdown, 1 without."""
         return 0 if self._phase == "down" else 1
 
     # ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, msg_id: MessageId, future: AnyFuture) -> None:
-        self.pending.pop(msg_id, None)
-        if future.cancelled():
-            return self._fail(msg_id, REQUEST_CANCELLED, "cancelled")
-        error = future.exception()
-        if error is None:
-            try:
-                return self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "result": future.result()})
-            except Exception as not_json:
-                error = not_json
-        if isinstance(error, (JsonRpcException, InputError)):
-            return self._fail(msg_id, getattr(error, "code", INVALID_PARAMS), getattr(error, "message", str(error)))
-        logger.error("a request's handler failed: %s", error_site(error))
-        text = str(error) if isinstance(error, SpeclspError) else f"{type(error).__name__}: {error}"
-        return self._fail(msg_id, INTERNAL_ERROR, text)
+    def request(self, method: str, params: Any) -> asyncio.Future[Any]:
+        """Send a request to the client, in the event loop; its result as JSON. An error raises JsonRpcException."""
+        msg_id = f"speclsp-{next(self._numbers)}"
+        future = self.awaited[msg_id] = asyncio.get_running_loop().create_future()
+        self._write(self._encode({"jsonrpc": self.VERSION, "id": msg_id, "method": method, "params": params}))
+        return future
 
-    def _answer_initialize(self, msg_id: MessageId, future: AnyFuture) -> None:
-        if future.cancelled() or future.exception() is not None:
-            self._phase = "new"
-        elif self._phase == "starting":
-            self._phase = "ready"
-            self.position_encoding = str(getattr(encoding := self.workspace.position_encoding, "value", encoding))
-            if self._server.process_id is not None:
-                self.process_exit.watch(self._server.process_id)
-        if self.is_answered(msg_id):
-            self.pending.pop(msg_id, None)
-        else:
-            self._answer(msg_id, future)
+    def notify(self, method: str, params: Any | None = None) -> None:
+        """Send a notification from any thread, without blocking. Dropped when the client has stopped reading."""
+        message = {"jsonrpc": self.VERSION, "method": method}
+        self._write(self._encode(message if params is None else {**message, "params": params}), droppable=True)
 
     def _fail(self, msg_id: MessageId | None, code: int, reason: str) -> None:
         reason = clip(" ".join(reason.split()), MAX_REASON_CHARACTERS)
         if msg_id is None:
             logger.warning("refused: %s", reason)
-        self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "error": {"code": code, "message": reason}})
+        error = {"code": code, "message": reason}
+        self._write(self._encode({"jsonrpc": self.VERSION, "id": msg_id, "error": error}))
 
-    def notify(self, method: str, params: Any | None = None) -> None:
-        """Send a notification from any thread, without blocking. Dropped when the client has stopped reading."""
-        message = {"jsonrpc": self.VERSION, "method": method}
-        self._send_data(message if params is None else {**message, "params": params}, droppable=True)
+    def _encode(self, message: Mapping[str, object]) -> bytes:
+        text = json.dumps(message, default=self._convert.unstructure, allow_nan=False, separators=(",", ":"))
+        return text.encode()  # ASCII, so lone surrogates pass
 
-    def _send_data(self, data: Any, droppable: bool = False) -> None:
+    def _write(self, body: bytes, droppable: bool = False) -> None:
         if self.writer is not None:
-            body = json.dumps(data, default=self._serialize_message, allow_nan=False, separators=(",", ":"))
-            self.writer.write(body.encode(), droppable)  # ASCII, so lone surrogates pass
+            self.writer.write(body, droppable)
 
 
 def serve(server: SpecLanguageServer, source: Input, out_fd: int, on_exit: Callable[[], None] = lambda: None) -> int:

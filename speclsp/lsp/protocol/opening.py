@@ -4,7 +4,7 @@
     main thread      imports ───────────────────────────────────────────► the server handles the same messages again
 
 The server sends no second answer to `initialize`, and finds the engine that was launched here. Both are optional: a
-request with unusual params, or a remote server, is left to the server. No text of a document is
+request with wrong params, or a remote server, is left to the server. No text of a document is
 kept here.
 """
 
@@ -24,7 +24,7 @@ from speclsp.config import Config
 from speclsp.daemon import launch
 from speclsp.lsp.documents.uri_paths import containing_folder
 from speclsp.lsp.protocol.framing import framed
-from speclsp.lsp.protocol.initialize_answer import initialize_result, is_plain
+from speclsp.lsp.protocol.initialize_answer import initialize_result, params_problem, workspace_folders
 from speclsp.lsp.protocol.stdio import Input, redirect_stdio
 from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
@@ -72,7 +72,7 @@ class Opening:
         method, msg_id = message.get("method"), message.get("id")
         if method == "initialize" and not self._is_initialized:  # the server refuses any but the first
             self._is_initialized = True
-            if isinstance(msg_id, int | str) and not isinstance(msg_id, bool) and is_plain(params):
+            if isinstance(msg_id, int | str) and not isinstance(msg_id, bool) and not params_problem(params):
                 self._initialize(msg_id, params)
         elif method == "textDocument/didOpen" and self._answered is not None and not self._started:
             self._open(params["textDocument"])
@@ -84,8 +84,7 @@ class Opening:
         if (options := params.get(AT_START)) is not None:
             own_globs = self.own_config.completion.disabled_globs
             self.config, _ = with_settings(self.own_config, AT_START, options, own_globs)
-        folders = [folder["uri"] for folder in params.get("workspaceFolders") or ()]
-        self._folders = [uri.rstrip("/") for uri in folders or [params.get("rootUri") or ""] if uri]
+        self._folders = workspace_folders(params)
         result = initialize_result(params, self.copilot, has_menu=self.config.completion.show_in_menu)
         frame = framed(json.dumps({"jsonrpc": "2.0", "id": msg_id, "result": result}).encode())
         self._answered = msg_id

@@ -11,12 +11,9 @@ import contextlib
 import logging
 import os
 import queue
-import select
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 GRACE_S = 1.5  # from the request to stop until os._exit
 LAST_STEPS_S = 0.4  # for on_exit, after the grace period
@@ -61,21 +58,20 @@ class ProcessExit:
 
     def watch(self, pid: int) -> None:
         """End when the client's process has ended: it may die while another process keeps our stdin open."""
-        has_ended = end_check(pid)
-        if has_ended is None:
-            logger.info(
-                "the client's process %d is not visible to this process: only its end of the pipe is watched", pid
-            )
-            return
+        if pid > 0:
+            threading.Thread(target=self._watch, args=(pid,), name="speclsp-watch", daemon=True).start()
 
-        def poll() -> None:
+    def _watch(self, pid: int) -> None:
+        import psutil  # in the thread: the import takes 20 ms
+
+        try:
+            client = psutil.Process(pid)
             while not self._threads_joined.wait(WATCH_INTERVAL_S):
-                if has_ended():
+                if not client.is_running() or client.status() == psutil.STATUS_ZOMBIE:
                     logger.info("the client's process %d has ended", pid)
-                    self.end(1)
-                    return
-
-        threading.Thread(target=poll, name="speclsp-watch", daemon=True).start()
+                    return self.end(1)
+        except (psutil.Error, OverflowError):  # in another container, or of another user
+            logger.info("the client's process %d is not visible: only its end of the pipe is watched", pid)
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -102,55 +98,3 @@ class ProcessExit:
             last_steps.start()
             last_steps.join(LAST_STEPS_S)
             os._exit(1 if self.code is None else self.code)
-
-
-def hung_up(fd: int) -> bool:
-    """True when no process can write to this pipe any more, whatever is still in it. Windows reports it never."""
-    if sys.platform == "win32":
-        return False
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)  # macOS reports no end to a poll without events (rdar://37537852)
-    return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
-
-
-def end_check(pid: int) -> Callable[[], bool] | None:
-    """A function: whether this process has ended; None if it is not visible, as in another container."""
-    if pid <= 0:
-        return None
-    if sys.platform == "win32":
-        return _windows_end_check(pid)
-    identity = _process_identity(pid)
-    return None if identity is None else lambda: _process_identity(pid) != identity
-
-
-def _windows_end_check(pid: int) -> Callable[[], bool] | None:
-    """`end_check`: while this process has a handle of the other one, no new process gets its id.
-
-    os.kill would end the other process, whatever the signal.
-    """
-    if sys.platform != "win32":
-        return None
-    import _winapi
-
-    try:
-        handle = _winapi.OpenProcess(_winapi.SYNCHRONIZE, False, pid)
-    except (OSError, OverflowError):  # no such process, or one of another user
-        return None
-    return lambda: _winapi.WaitForSingleObject(handle, 0) == _winapi.WAIT_OBJECT_0
-
-
-def _process_identity(pid: int) -> str | None:
-    """A value that differs for another process with the same id; None for no process, or a zombie."""
-    if Path("/proc/self/stat").exists():
-        try:
-            state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if state in "ZX" else fields[18]  # the start time
-    try:
-        os.kill(pid, 0)  # macOS: signal 0 only checks that the process exists
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return "alive"

@@ -1,6 +1,6 @@
 """JSON messages over two pipes, with backpressure in both directions.
 
-    reader thread     reads ahead of the event loop, up to the limits of Backpressure
+    reader thread     reads ahead of the event loop, up to the limits of Input
     event loop        handles one message after the other
     MessageWriter     a thread and a queue: a client that does not read blocks only itself
 
@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 
 from speclsp.lsp.protocol.framing import MessageReader, framed
-from speclsp.lsp.protocol.process_exit import ProcessExit, hung_up
+from speclsp.lsp.protocol.process_exit import ProcessExit
 
 MAX_UNREAD_BYTES = 8 * 2**20  # sent but not read by the client; above it, its messages are not handled
 MAX_UNREAD_NEWS_BYTES = 2**20  # the same; above it, notifications are dropped: they alone never block the client
@@ -31,7 +31,6 @@ MAX_WAITING_MESSAGES = 1024  # read but not handled; further ones stay in the pi
 MAX_WAITING_BYTES = 8 * 2**20  # the same; a single larger message is let through alone
 FLUSH_S = 0.4  # for the last replies
 CLIENT_PAUSE_S = 0.02  # between two checks whether the client reads again
-HANG_UP_CHECK_S = 0.5  # between two checks whether the client is alive, while the reader waits
 
 logger = logging.getLogger("speclsp.lsp.stdio")
 
@@ -116,87 +115,67 @@ def writable(fd: int) -> Callable[[], bool]:
     return lambda: poll.poll(0) == [(fd, select.POLLOUT)]
 
 
-class Backpressure:
-    """Limits the messages that wait between the reader thread and the event loop."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._messages = 0
-        self._bytes = 0
-
-    def acquire(self, size_bytes: int, timeout_s: float) -> bool:
-        """Wait for room for one message and reserve it; False if there is none within the timeout."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._fits(size_bytes), timeout_s):
-                return False
-            self._messages += 1
-            self._bytes += size_bytes
-            return True
-
-    def release(self, size_bytes: int) -> None:
-        """Free the room of a message that is being handled."""
-        with self._changed:
-            self._messages -= 1
-            self._bytes -= size_bytes
-            self._changed.notify_all()
-
-    def _fits(self, size_bytes: int) -> bool:
-        few = self._messages < MAX_WAITING_MESSAGES and self._bytes + size_bytes <= MAX_WAITING_BYTES
-        return few or not self._messages
-
-
 Entry = tuple[object, int] | None  # a message and its bytes; None at the end of the stream
 
 
 class Input:
-    """The client's messages: a thread reads them ahead of the event loop, up to the limits of Backpressure.
-
-    Until `attach` they wait here.
-    """
+    """The client's messages: a thread reads them ahead of the event loop, up to MAX_WAITING_MESSAGES and _BYTES."""
 
     def __init__(self, in_fd: int, on_early: Callable[[object], None] = lambda message: None) -> None:
-        """Begin to read. `on_early` receives each message that arrives before `attach`, in the thread."""
-        self._fd, self._on_early = in_fd, on_early
-        self._reader, self._backpressure = MessageReader(functools.partial(os.read, in_fd)), Backpressure()
-        self._attaching = threading.Lock()
-        self._early: list[Entry] = []
-        self._receive: Callable[[Entry], None] = self._keep
+        """Begin to read. `on_early` receives each message that arrives before `next`, in the thread."""
+        self._reader, self._on_early = MessageReader(functools.partial(os.read, in_fd)), on_early
+        self._changed = threading.Condition()
+        self._waiting: deque[Entry] = deque()
+        self._waiting_bytes = 0
+        self._notify: Callable[[Entry], None] | None = None  # set by the event loop
         threading.Thread(target=self._read, name="speclsp-reader", daemon=True).start()
 
-    def attach(self, receive: Callable[[Entry], None]) -> None:
-        """Pass all messages to `receive`: those that have arrived now, each further one from the thread."""
-        with self._attaching:
-            for entry in self._early:
-                receive(entry)
-            self._receive = receive
+    def follow(self, notify: Callable[[Entry], None]) -> None:
+        """Call `notify` for each message that waits, and in the thread for each later one."""
+        with self._changed:
+            self._notify = notify
+            for entry in self._waiting:
+                notify(entry)
 
-    def release(self, size_bytes: int) -> None:
-        """Free the room of a message that is being handled."""
-        self._backpressure.release(size_bytes)
-
-    def _keep(self, entry: Entry) -> None:
-        self._early.append(entry)
-        if entry is not None:
-            try:
-                self._on_early(entry[0])
-            except Exception as error:  # its message may quote the client's
-                logger.info("a first message was left to the server: %s", type(error).__name__)
-
-    def _pass_on(self, entry: Entry) -> None:
-        with self._attaching:
-            self._receive(entry)
+    def next(self) -> Entry:
+        """Remove the message that has waited longest. Call it once for each notification."""
+        with self._changed:
+            entry = self._waiting.popleft()
+            self._waiting_bytes -= entry[1] if entry is not None else 0
+            self._changed.notify_all()
+        return entry
 
     def _read(self) -> None:
         try:
             for message in self._reader:
-                while not self._backpressure.acquire(self._reader.message_bytes, HANG_UP_CHECK_S):
-                    if hung_up(self._fd):
-                        return
-                self._pass_on((message, self._reader.message_bytes))
+                self._put((message, self._reader.message_bytes))
         except OSError:
             logger.info("stdin can no longer be read")
         finally:
-            self._pass_on(None)
+            self._put(None)
+
+    def _put(self, entry: Entry) -> None:
+        """Wait for room, and add a message; a single large one is let through alone."""
+        size_bytes = entry[1] if entry is not None else 0
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    not self._waiting
+                    or (
+                        len(self._waiting) < MAX_WAITING_MESSAGES
+                        and self._waiting_bytes + size_bytes <= MAX_WAITING_BYTES
+                    )
+                )
+            )
+            self._waiting.append(entry)
+            self._waiting_bytes += size_bytes
+            if self._notify is not None:
+                self._notify(entry)
+            elif entry is not None:
+                try:
+                    self._on_early(entry[0])
+                except Exception as error:  # its message may quote the client's
+                    logger.info("a first message was left to the server: %s", type(error).__name__)
 
 
 async def converse(
@@ -211,31 +190,31 @@ async def converse(
     Between two messages every ready task runs. So a task that `receive` starts reaches its first await before the next
     message is handled.
     """
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    inbox: asyncio.Queue[Entry] = asyncio.Queue()
+    loop, stopped, arrived = asyncio.get_running_loop(), asyncio.Event(), asyncio.Semaphore(0)
 
-    def call_in_loop(function: Callable[..., object], *args: object) -> None:
+    def call_in_loop(function: Callable[..., object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(function, *args)
+            loop.call_soon_threadsafe(function)
 
-    def put(entry: Entry) -> None:
+    def on_message(entry: Entry) -> None:
         if entry is None:
             process_exit.start_grace()  # the loop may be busy: queued messages are handled within the grace period
-        call_in_loop(inbox.put_nowait, entry)
+        call_in_loop(arrived.release)
 
     async def handle() -> None:
-        while (entry := await inbox.get()) is not None:
-            message, size_bytes = entry
+        while True:
+            await arrived.acquire()
             while not writer.has_room():  # the client does not read: its messages wait, and produce no more replies
                 await asyncio.sleep(CLIENT_PAUSE_S)
-            source.release(size_bytes)
-            receive(message)
+            entry = source.next()
+            if entry is None:
+                return process_exit.end(exit_code())
+            receive(entry[0])
             await asyncio.sleep(0)
-        process_exit.end(exit_code())
 
     process_exit.wake = functools.partial(call_in_loop, stopped.set)
     handling = asyncio.ensure_future(handle())
-    source.attach(put)
+    source.follow(on_message)
     if process_exit.code is None:
         await stopped.wait()
     handling.cancel()

@@ -3,7 +3,7 @@
 protocol/language_server.py     framing, lifecycle and document sync
 server.py                       state: settings, backend, session, status
 handlers.py, custom_requests.py one function per message; the table HANDLERS is below
-usage_stats, explain, index_supervisor, completion_menu, progress_bar      parts that follow the server's events
+usage_stats, explain, index_supervisor, progress_bar      parts that follow the server's events
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import gc
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -26,7 +26,6 @@ from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND, REJECT_COMMAN
 from speclsp.lsp.protocol.language_server import serve
 from speclsp.lsp.protocol.opening import Opening
 from speclsp.lsp.server import custom_requests, handlers
-from speclsp.lsp.server.completion_menu import OPTIONS, CompletionMenu
 from speclsp.lsp.server.custom_requests import SUGGESTION_GREW, grown_params
 from speclsp.lsp.server.explain import ExplainRecorder
 from speclsp.lsp.server.handlers import App
@@ -41,30 +40,31 @@ if TYPE_CHECKING:
     from speclsp.lsp.index.reader import IndexReader
     from speclsp.lsp.next_edit.next_edits import NextEdits
 
-HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
-    (types.INITIALIZE, handlers.initialize, None),
-    (types.INITIALIZED, handlers.initialized, None),
-    (types.WORKSPACE_DID_CHANGE_CONFIGURATION, handlers.did_change_configuration, None),
-    (types.TEXT_DOCUMENT_DID_CHANGE, handlers.did_change, None),
-    (types.TEXT_DOCUMENT_DID_OPEN, handlers.did_open, None),
-    (types.TEXT_DOCUMENT_DID_SAVE, handlers.did_save, None),
-    (types.WORKSPACE_DID_CHANGE_WATCHED_FILES, handlers.did_change_watched_files, None),
-    (types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, handlers.did_change_workspace_folders, None),
-    (types.TEXT_DOCUMENT_DID_CLOSE, handlers.did_close, None),
-    (types.NOTEBOOK_DOCUMENT_DID_OPEN, handlers.did_change_notebook, None),
-    (types.NOTEBOOK_DOCUMENT_DID_CHANGE, handlers.did_change_notebook, None),
-    (types.NOTEBOOK_DOCUMENT_DID_CLOSE, handlers.did_change_notebook, None),
-    (types.TEXT_DOCUMENT_INLINE_COMPLETION, handlers.inline_completion, types.InlineCompletionOptions()),
-    (types.WINDOW_WORK_DONE_PROGRESS_CANCEL, handlers.cancel_progress, None),
-    (custom_requests.DID_FOCUS, custom_requests.did_focus, None),
-    (custom_requests.HERE, custom_requests.here, None),
-    (custom_requests.LIST_MODELS, custom_requests.list_models, None),
-    (custom_requests.EXPLAIN, custom_requests.explain, None),
-    (custom_requests.RETRY, custom_requests.retry, None),
-    (wire.INLINE_EDIT, handlers.inline_edit, None),
-    (wire.DID_SHOW, handlers.next_edit_shown, None),
-    *((method, handlers.ignore_notification, None) for method in wire.IGNORED),
-)  # and textDocument/completion, while the settings enable it: see completion_menu.py
+HANDLERS: Mapping[str, Callable[..., Any]] = {
+    types.INITIALIZE: handlers.initialize,
+    types.INITIALIZED: handlers.initialized,
+    types.WORKSPACE_DID_CHANGE_CONFIGURATION: handlers.did_change_configuration,
+    types.TEXT_DOCUMENT_DID_CHANGE: handlers.did_change,
+    types.TEXT_DOCUMENT_DID_OPEN: handlers.did_open,
+    types.TEXT_DOCUMENT_DID_SAVE: handlers.did_save,
+    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: handlers.did_change_watched_files,
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: handlers.did_change_workspace_folders,
+    types.TEXT_DOCUMENT_DID_CLOSE: handlers.did_close,
+    types.NOTEBOOK_DOCUMENT_DID_OPEN: handlers.did_change_notebook,
+    types.NOTEBOOK_DOCUMENT_DID_CHANGE: handlers.did_change_notebook,
+    types.NOTEBOOK_DOCUMENT_DID_CLOSE: handlers.did_change_notebook,
+    types.TEXT_DOCUMENT_INLINE_COMPLETION: handlers.inline_completion,
+    types.TEXT_DOCUMENT_COMPLETION: handlers.completion,
+    types.WINDOW_WORK_DONE_PROGRESS_CANCEL: handlers.cancel_progress,
+    custom_requests.DID_FOCUS: custom_requests.did_focus,
+    custom_requests.HERE: custom_requests.here,
+    custom_requests.LIST_MODELS: custom_requests.list_models,
+    custom_requests.EXPLAIN: custom_requests.explain,
+    custom_requests.RETRY: custom_requests.retry,
+    wire.INLINE_EDIT: handlers.inline_edit,
+    wire.DID_SHOW: handlers.next_edit_shown,
+    **dict.fromkeys(wire.IGNORED, handlers.ignore_notification),
+}
 
 log = logging.getLogger("speclsp.server")
 
@@ -74,8 +74,8 @@ def main(opening: Opening, trace: bool = False) -> int:
     gc.freeze()  # imported modules are no garbage: each collection over them would cost 30 ms
     path = open_language_server_log()
     log.info("speclsp %s starts", __version__)
-    server = compose(opening.own_config, opening.problems, trace).server
-    server.protocol.utf16_only, server.log_path = opening.copilot, path
+    server = compose(opening.own_config, opening.problems, trace, opening.copilot).server
+    server.log_path = path
     if path is None:
         server.problems["log"] = [f"no log: {settings.log_dir()} cannot be written."]
     server.protocol.is_answered = opening.has_answered
@@ -83,21 +83,12 @@ def main(opening: Opening, trace: bool = False) -> int:
     return serve(server, opening.input, opening.out_fd, server.end)
 
 
-def compose(config: Config, problems: list[str], trace: bool = False) -> App:
+def compose(config: Config, problems: list[str], trace: bool = False, copilot: bool = False) -> App:
     """Create the server and its parts, subscribe the parts to its events, and register all handlers."""
-    server = CompletionServer(config, problems, trace)
+    server = CompletionServer(config, problems, trace, copilot)
     documents = server.workspace_documents
-
-    def register(method: str, handler: Callable[..., Any], options: object) -> None:
-        server.feature(method, options)(functools.partial(handler, app))
-
     app = App(
         server=server,
-        menu=CompletionMenu(
-            enabled=lambda: server.config.completion.show_in_menu,
-            add_handler=lambda: register(types.TEXT_DOCUMENT_COMPLETION, handlers.completion, OPTIONS),
-            send_request=server.protocol.send_request,
-        ),
         usage=UsageStats(model=lambda: server.model, enabled=lambda: server.config.stats.enabled),
         recorder=ExplainRecorder(documents, server.status, lambda: server.backend_status),
         progress=ProgressBar(server.create_progress, lambda value: server.protocol.notify(types.PROGRESS, value)),
@@ -107,8 +98,8 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
     server.on_request_ended += [app.usage.request_ended, app.recorder.request_ended]
     server.on_status.append(app.progress.show)
     server.on_exit += [app.usage.end, lambda: app.index.end() if app.index is not None else None]
-    for method, handler, options in HANDLERS:
-        register(method, handler, options)
+    for method, handler in HANDLERS.items():
+        server.feature(method)(functools.partial(handler, app))
     server.command(ACCEPT_COMMAND)(lambda *arguments: handlers.edit_accepted(app, *arguments))
     server.command(REJECT_COMMAND)(lambda *arguments: handlers.edit_rejected(app, *arguments))
     return app
@@ -151,8 +142,6 @@ def config_changed(app: App, config: Config, old: Config) -> None:
         follow_recent_edits(app)
     if app.index is not None:
         app.index.apply_config(config)
-    if app.server.client_ready:
-        app.menu.update()
 
 
 def next_edits_of(app: App) -> NextEdits:

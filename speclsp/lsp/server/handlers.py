@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
+from speclsp.lsp.documents.uri_paths import document_key
 from speclsp.lsp.next_edit import wire
-from speclsp.lsp.protocol.initialize_answer import COPILOT_ACCEPT_COMMAND, speaks_copilot
+from speclsp.lsp.protocol.initialize_answer import (
+    COPILOT_ACCEPT_COMMAND,
+    initialize_result,
+    speaks_copilot,
+    workspace_folders,
+)
 from speclsp.lsp.protocol.opening import AT_START, SECTION
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.server import completion_menu, items
-from speclsp.lsp.server.completion_menu import CompletionMenu
+from speclsp.lsp.server import items
 from speclsp.lsp.server.explain import ExplainRecorder
 from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.request_context import WorkspaceDocuments, with_selected_item
@@ -34,7 +39,8 @@ if TYPE_CHECKING:
 
 IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
 EMPTY: dict[str, object] = {"items": []}
-OUTDENT, GROWTH = "outdent", "suggestionGrew"  # abilities of a client
+EMPTY_MENU: dict[str, object] = {"isIncomplete": True, "items": []}  # incomplete: the client asks again at the next key
+ABILITIES = ("experimental", "speclsp")  # of our own clients, in the capabilities
 CursorParams = types.InlineCompletionParams | types.CompletionParams
 BY_HAND = (types.InlineCompletionTriggerKind.Invoked, types.CompletionTriggerKind.Invoked)  # the user asks for it
 
@@ -44,7 +50,6 @@ class App:
     """The parts of one editor's server. app.compose() creates and connects them."""
 
     server: CompletionServer
-    menu: CompletionMenu
     usage: UsageStats
     recorder: ExplainRecorder
     progress: ProgressBar
@@ -62,29 +67,20 @@ class App:
 # ── lifecycle and settings ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def initialize(app: App, params: types.InitializeParams) -> None:
-    """Apply the settings. Slow work starts when this is answered."""
-    server, raw = app.server, app.server.raw_params or {}
-    options, client = raw.get("initializationOptions"), raw.get("clientInfo")
+def initialize(app: App, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply the settings, and answer. Slow work starts then."""
+    server, options, client = app.server, params.get(AT_START), params.get("clientInfo")
     if options is not None:
         server.apply_settings(AT_START, options)
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
-    server.client_outdents = client_supports(OUTDENT, raw)
-    server.client_shows_elsewhere = client_supports(wire.ELSEWHERE, raw)
-    server.client_follows_growth = client_supports(GROWTH, raw)
-    server.client_has_folders = bool(params.workspace_folders)
-    app.menu.announce(raw)
-    if server.protocol.utf16_only or speaks_copilot(options):
+    server.client_outdents = server.client_can(*ABILITIES, "outdent")
+    server.client_shows_elsewhere = server.client_can(*ABILITIES, wire.ELSEWHERE)
+    server.client_follows_growth = server.client_can(*ABILITIES, "suggestionGrew")
+    server.folders = workspace_folders(params)
+    if server.copilot or speaks_copilot(options):
         server.command(COPILOT_ACCEPT_COMMAND)(lambda *arguments: edit_accepted(app, *arguments))
     server.starting = asyncio.create_task(app.start(app))
-
-
-def client_supports(ability: str, initialize: Mapping[str, Any]) -> bool:
-    """True if the client announces `capabilities.experimental.speclsp.<ability>`."""
-    try:
-        return initialize["capabilities"]["experimental"]["speclsp"][ability] is True
-    except (LookupError, TypeError):
-        return False
+    return initialize_result(params, server.copilot, server.config.completion.show_in_menu)
 
 
 async def initialized(app: App, params: types.InitializedParams) -> None:
@@ -92,30 +88,25 @@ async def initialized(app: App, params: types.InitializedParams) -> None:
     server = app.server
     server.client_ready = True
     server.publish_status()
-    app.menu.update()
-    workspace = server.client_capabilities.workspace
-    settings = workspace.did_change_configuration if workspace is not None else None
-    if settings is not None and settings.dynamic_registration:
+    if server.client_can("workspace", "didChangeConfiguration", "dynamicRegistration"):
         method = types.WORKSPACE_DID_CHANGE_CONFIGURATION
         server.register_capability("speclsp-settings", method, {"section": SECTION})
-    files = workspace.did_change_watched_files if workspace is not None else None
-    if files is not None and files.dynamic_registration and server.config.context.index_workspace:
+    watches_files = server.client_can("workspace", "didChangeWatchedFiles", "dynamicRegistration")
+    if watches_files and server.config.context.index_workspace:
         from speclsp.lsp.syntax.grammars import SUFFIXES  # imported late: `initialize` is answered by then
 
         names = ",".join([*(f"*{suffix}" for suffix in SUFFIXES), *IGNORE_FILES])
-        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher(f"**/{{{names}}}")])
+        options = {"watchers": [{"globPattern": f"**/{{{names}}}"}]}
         server.register_capability("speclsp-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
     await pull_settings(server)
 
 
 async def pull_settings(server: CompletionServer) -> None:
     """Request our section of the settings, if the client supports workspace/configuration."""
-    workspace = server.client_capabilities.workspace
-    if workspace is None or not workspace.configuration:
+    if not server.client_can("workspace", "configuration"):
         return
-    params = types.ConfigurationParams(items=[types.ConfigurationItem(section=SECTION)])
     with contextlib.suppress(Exception):  # a client that answers with an error has no settings
-        answer = await asyncio.wrap_future(server.protocol.send_request(types.WORKSPACE_CONFIGURATION, params))
+        answer = await server.protocol.request(types.WORKSPACE_CONFIGURATION, {"items": [{"section": SECTION}]})
         if isinstance(answer, Sequence) and answer and isinstance(answer[0], Mapping):
             server.apply_settings("settings", answer[0])
 
@@ -194,7 +185,9 @@ def did_change_watched_files(app: App, params: types.DidChangeWatchedFilesParams
 
 def did_change_workspace_folders(app: App, params: types.DidChangeWorkspaceFoldersParams) -> None:
     """Folders were added to the workspace, or removed."""
-    app.server.client_has_folders = True
+    removed = {document_key(folder.uri.rstrip("/")) for folder in params.event.removed}
+    kept = [uri for uri in app.server.folders if document_key(uri) not in removed]
+    app.server.folders = kept + [folder.uri.rstrip("/") for folder in params.event.added]
     if app.index is not None:
         app.index.folders_changed()
 
@@ -293,9 +286,9 @@ async def completion(app: App, params: types.CompletionParams) -> dict[str, obje
     """The suggestion as an entry of the completion menu, for editors without inline completion."""
     session, encoding = app.server.session, app.server.position_encoding
     if session is None or not app.server.config.completion.show_in_menu:
-        return completion_menu.EMPTY
+        return EMPTY_MENU
     if isinstance(request := completion_request(app, params), str):
-        return completion_menu.EMPTY
+        return EMPTY_MENU
     outcome, snapshot, line = await session.complete(request), request.input.snapshot, request.position[0]
     entries = [items.menu_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
     return {"isIncomplete": True, "items": [entry for entry in entries if entry is not None]}

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
@@ -40,7 +40,6 @@ STOPPED = (
 )
 NO_FILE = "the engine starts with the first open file that can get suggestions."
 GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or another process's engine
-NOTEBOOK_SYNC = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 
 log = logging.getLogger("speclsp.server")
 
@@ -48,15 +47,16 @@ log = logging.getLogger("speclsp.server")
 class CompletionServer(SpecLanguageServer):
     """State of one editor's language server, and the events that report its changes."""
 
-    def __init__(self, config: Config, problems: list[str], log_traces: bool = False) -> None:
-        super().__init__(SECTION, __version__, notebook_document_sync=NOTEBOOK_SYNC)
+    def __init__(self, config: Config, problems: list[str], log_traces: bool = False, copilot: bool = False) -> None:
+        """`copilot`: the client speaks Copilot's protocol, whatever it says."""
+        super().__init__(SECTION, __version__)
         self.config = config
         self.problems = {"": problems}  # sentences about settings, by their source
-        self.log_traces = log_traces
+        self.log_traces, self.copilot = log_traces, copilot
         self.metrics = Metrics()
         self.ignore_files = IgnoreFiles()
         self.workspace_documents = WorkspaceDocuments(
-            self.documents, self.notebooks, self.ignore_files, lambda: self.config, self.folders
+            self.documents, self.notebooks, self.ignore_files, lambda: self.config, lambda: self.folders
         )
         self.session: Session | None = None  # created once `initialize` is answered
         self.backend: Backend | None = None
@@ -67,7 +67,7 @@ class CompletionServer(SpecLanguageServer):
         self.client_outdents = False  # capability experimental.speclsp.outdent
         self.client_shows_elsewhere = False  # capability experimental.speclsp.nextEditElsewhere
         self.client_follows_growth = False  # capability experimental.speclsp.suggestionGrew
-        self.client_has_folders = False  # the client supports workspace folders, even if there is none now
+        self.folders: list[str] = []  # URIs of the workspace folders
         self.last_reason = ""  # why the last request showed nothing
 
         self.on_config: list[Callable[[Config, Config], None]] = []  # (new, old)
@@ -265,26 +265,19 @@ class CompletionServer(SpecLanguageServer):
 
     # ── the client ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def folders(self) -> list[str]:
-        """The URIs of the current workspace folders."""
-        named = [folder.uri.rstrip("/") for folder in self.workspace.folders.values()]  # pygls' keys are unquoted
-        single = self.workspace.root_uri if not self.client_has_folders else None
-        return named or ([single.rstrip("/")] if single else [])
-
     def create_progress(self, token: str, then: Callable[[], None]) -> None:
         """Request a progress bar from the client, if it supports that; call `then` when it agrees."""
-        window = self.client_capabilities.window
-        if window is None or not window.work_done_progress:
-            return
-        params = types.WorkDoneProgressCreateParams(token=token)
-        future = self.protocol.send_request(types.WINDOW_WORK_DONE_PROGRESS_CREATE, params)
-        future.add_done_callback(lambda done: then() if not done.cancelled() and done.exception() is None else None)
+        if self.client_can("window", "workDoneProgress"):
+            future = self.protocol.request(types.WINDOW_WORK_DONE_PROGRESS_CREATE, {"token": token})
+            future.add_done_callback(lambda done: then() if not done.cancelled() and done.exception() is None else None)
 
-    def register_capability(self, registration_id: str, method: str, options: Any) -> None:
+    def register_capability(self, registration_id: str, method: str, options: Mapping[str, object]) -> None:
         """Register for a notification that the client supports dynamically."""
-        registration = types.Registration(id=registration_id, method=method, register_options=options)
-        params = types.RegistrationParams(registrations=[registration])
-        self.protocol.send_request(types.CLIENT_REGISTER_CAPABILITY, params)
+        registration = {"id": registration_id, "method": method, "registerOptions": options}
+        answer = self.protocol.request(types.CLIENT_REGISTER_CAPABILITY, {"registrations": [registration]})
+        answer.add_done_callback(
+            lambda done: None if done.cancelled() else done.exception()
+        )  # a refusal changes nothing
 
 
 def backend_settings(config: Config | None) -> object:

@@ -13,13 +13,19 @@ import psutil
 from lsprotocol import types
 
 from speclsp.errors import EngineError, InputError
+from speclsp.lsp.protocol.initialize_answer import initialize_result
 from speclsp.lsp.protocol.language_server import SpecLanguageServer, serve
 from speclsp.lsp.protocol.stdio import Input, redirect_stdio
 
 server = SpecLanguageServer("fixture", "1")
 
 
-@server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
+@server.feature(types.INITIALIZE)
+def initialize(params: dict[str, Any]) -> dict[str, Any]:
+    return initialize_result(params, copilot=False, has_menu=False)
+
+
+@server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION)
 async def complete(params: types.InlineCompletionParams) -> dict[str, Any]:
     """Answer with the text around the cursor. The snapshot is made before the first await, the answer after it."""
     document = server.documents.get(params.text_document.uri)
@@ -31,11 +37,6 @@ async def complete(params: types.InlineCompletionParams) -> dict[str, Any]:
     before, after = snapshot.text[: snapshot.cursor], snapshot.text[snapshot.cursor :]
     version = server.raw_params["textDocument"].get("version")
     return {"items": [{"insertText": f"{before}|{after}"}], "version": snapshot.version, "asked": version}
-
-
-@server.feature(types.TEXT_DOCUMENT_HOVER)
-def hover(params: types.HoverParams) -> types.Hover:
-    return types.Hover(types.MarkupContent(types.MarkupKind.PlainText, f"line {params.position.line}"))
 
 
 @server.feature("test/echo")
@@ -86,17 +87,10 @@ async def stubborn(seconds: float) -> str:
     return "not impressed"
 
 
-@server.feature("test/thread")
-@server.thread()
-def thread(seconds: float) -> str:
-    time.sleep(seconds)
-    return "threaded"
-
-
 @server.feature("test/ask")
 async def ask(params: Any) -> Any:
     try:
-        return await server.protocol.send_request_async("workspace/configuration", types.ConfigurationParams([]))
+        return await server.protocol.request("workspace/configuration", {"items": []})
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -118,7 +112,7 @@ def state(params: Any) -> dict[str, Any]:
     protocol = server.protocol
     memory = psutil.Process().memory_info()
     return {
-        "futures": len(protocol._request_futures) + len(protocol.pending) + len(protocol._result_types),
+        "pending": len(protocol.pending) + len(protocol.awaited),
         "documents": {document.uri: document.text for document in server.documents},
         "rss_kib": memory.rss // 1024,
         "virtual_kib": memory.vms // 1024,
