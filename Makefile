@@ -5,7 +5,7 @@ SHELL  := bash
 # Tests start Python a thousand times: its compiled files are kept, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
-PAIR   ?= auto
+MODEL  ?= auto
 BIN    := .venv/bin
 BENCH  := $(BIN)/python -m benchmarks
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
@@ -15,8 +15,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constr
 DRIVER := $(wildcard /proc/driver/nvidia/version)
 OWN_INDEX := $(PIP_INDEX_URL)$(PIP_EXTRA_INDEX_URL)$(PIP_FIND_LINKS)
 TORCH  := $(if $(DRIVER)$(OWN_INDEX),,--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
-TEST_PAIR := qwen2.5-coder-0.5b-instruct
-LARGE_PAIR := qwen2.5-coder-1.5b-instruct
+TEST_MODEL := qwen2.5-coder-0.5b-instruct
+LARGE_MODEL := qwen2.5-coder-1.5b-instruct
 QUICK := build/bench-quick
 QUALITY := full,plain
 
@@ -27,7 +27,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed  ## fetch a model, complete code with it, and show that speculation changes the time and not the text
-	@$(BIN)/speclsp demo --model '$(PAIR)'
+	@$(BIN)/speclsp demo --model '$(MODEL)'
 
 docs: .venv/.installed  ## write the generated pages: settings, command line, the editors' settings
 	@$(BIN)/python docs/generate.py
@@ -75,7 +75,7 @@ windows: .venv/.installed-dev .test-model  ## the suites with the program of Win
 	@PYTHONPATH=tests $(BIN)/python -m windows.harness.run --light
 
 .test-model: .venv/.installed-dev
-	@$(BIN)/speclsp models pull $(TEST_PAIR)
+	@$(BIN)/speclsp models pull $(TEST_MODEL)
 
 .test-editors: .venv/bin/python
 	@$(BIN)/python tests/support/editors/install.py --all
@@ -120,31 +120,31 @@ dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads
 # A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, and make names
 # what failed. The quick run keeps its figures in build/bench-quick: those in benchmarks/results are from whole runs.
 bench: .venv/.installed-dev  ## measure everything beside other engines (under 40 min on 2 cores, after their installation)
-	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@$(BIN)/speclsp models pull $(LARGE_PAIR)
+	@$(BIN)/speclsp models pull $(TEST_MODEL)
+	@$(BIN)/speclsp models pull $(LARGE_MODEL)
 	@$(BENCH) install-peers || true
 	@failed=; trap 'exit 130' INT; \
-	$(BENCH) completions --model $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
-	$(BENCH) completions --model $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
-	$(BENCH) start --model $(TEST_PAIR) || failed="$$failed start"; \
-	$(BENCH) lines --model $(TEST_PAIR) || failed="$$failed lines"; \
-	$(BENCH) floor $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
-	$(BENCH) peers --model $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
-	$(BENCH) peers --model $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
+	$(BENCH) completions --model $(TEST_MODEL) --holes 12 || failed="$$failed completions-0.5b"; \
+	$(BENCH) completions --model $(LARGE_MODEL) --holes 4 || failed="$$failed completions-1.5b"; \
+	$(BENCH) start --model $(TEST_MODEL) || failed="$$failed start"; \
+	$(BENCH) lines --model $(TEST_MODEL) || failed="$$failed lines"; \
+	$(BENCH) floor $(TEST_MODEL) $(LARGE_MODEL) || failed="$$failed floor"; \
+	$(BENCH) peers --model $(TEST_MODEL) || failed="$$failed peers-0.5b"; \
+	$(BENCH) peers --model $(LARGE_MODEL) --holes 4 || failed="$$failed peers-1.5b"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 bench-quick: .venv/.installed  ## the same for the 0.5B model in little, and with no peers (under 8 min on 2 cores)
-	@$(BIN)/speclsp models pull $(TEST_PAIR)
+	@$(BIN)/speclsp models pull $(TEST_MODEL)
 	@failed=; trap 'exit 130' INT; \
-	$(BENCH) completions --results $(QUICK) --model $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
-	$(BENCH) lines --results $(QUICK) --model $(TEST_PAIR) --quick || failed="$$failed lines"; \
+	$(BENCH) completions --results $(QUICK) --model $(TEST_MODEL) --holes 6 || failed="$$failed completions"; \
+	$(BENCH) lines --results $(QUICK) --model $(TEST_MODEL) --quick || failed="$$failed lines"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 # Packages and generated texts stay in the user's cache: a second run only scores the texts again.
 bench-quality: .venv/.installed  ## suggestions beside what people wrote, 60 tasks, with and without other files and speculation
-	@$(BIN)/speclsp models pull $(TEST_PAIR)
+	@$(BIN)/speclsp models pull $(TEST_MODEL)
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
-	@$(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY)
+	@$(BENCH) quality --model $(TEST_MODEL) --set quick --variants $(QUALITY)
 
 gpu: .venv/.installed-dev .test-model  ## on a machine with a GPU: shares of its limit, rounds, tests, equal texts (at most 9 min)
 	@$(BENCH) gpu

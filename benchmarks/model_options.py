@@ -57,4 +57,5 @@ def engine(settings: Config) -> CompletionEngine:
 def about(engine: CompletionEngine) -> dict[str, object]:
     """The models that were measured, and the cost of their passes on this machine."""
     costs = asdict(engine.costs)
-    return {**complete.about(engine), "costs_ms": {name.removesuffix("_ms"): value for name, value in costs.items()}}
+    names = {name: getattr(engine, name) for name in ("target", "draft", "device")}
+    return {"pair": engine.model, **names, "costs_ms": {name.removesuffix("_ms"): ms for name, ms in costs.items()}}

@@ -69,12 +69,12 @@ def test_loading_is_reported_as_status_and_as_progress():
     assert [status["state"] for status in statuses][:2] == ["asleep", "starting"]
     assert [status["state"] for status in statuses][-3:] == ["ready", "thinking", "ready"]
     assert set(statuses[-1]) == {
-        *("state", "pair", "pair_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
+        *("state", "model", "model_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
         *("remote", "clients", "engine_pid", "trigger", "show_latency"),
         *("eagerness", "next_edit", "adapter", "edit_format", "log"),
     }
-    assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
+    assert (statuses[-1]["model"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
     assert statuses[-1]["log"] == str(config.log_dir() / "lsp.log")
     assert 0 < statuses[-1]["last_latency_ms"] < 3000
     assert all(a != b for a, b in itertools.pairwise(statuses)), "sent without a change"

@@ -124,9 +124,9 @@ def test_the_first_empty_answer_without_an_engine_has_that_reason():
 def test_the_pairs_are_listed_and_the_current_pair_is_named():
     with Editor() as editor:
         editor.begin()
-        reply = editor.call("speclsp/pairs", timeout_s=20)
+        reply = editor.call("speclsp/models", timeout_s=20)
         assert reply["current"] == "echo"
-        rows = {row["name"]: row for row in reply["pairs"]}
+        rows = {row["name"]: row for row in reply["models"]}
         assert set(rows["tiny"]) == {
             *("name", "title", "target", "draft", "download_mib", "memory_mib", "fits", "fetched", "licence", "why"),
         }
@@ -138,7 +138,7 @@ def test_a_chosen_pair_is_loaded_and_current():
         before = len(editor.begin().statuses())
         editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "tiny"}})
         editor.until("ready", after=before, timeout_s=60)
-        assert editor.call("speclsp/pairs", timeout_s=20)["current"] == "tiny"
+        assert editor.call("speclsp/models", timeout_s=20)["current"] == "tiny"
 
 
 # ── speclsp/suggestionGrew ───────────────────────────────────────────────────────────────────────────────────────────

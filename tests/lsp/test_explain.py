@@ -57,7 +57,7 @@ def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its
     (file,) = record["files"]
     assert file["path"] == "app.py" and file["characters"] == len(page.text)
     assert sum(record["left_out"].values()) == 1
-    assert record["engine"]["pair"] == "tiny" and record["engine"]["target"]
+    assert record["engine"]["model"] == "tiny" and record["engine"]["target"]
 
 
 def test_the_prompt_of_a_new_line_is_computed_where_the_cursor_rests_and_explained_so():

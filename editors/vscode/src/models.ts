@@ -11,12 +11,12 @@ interface Choice extends QuickPickItem {
 
 /** Let the user pick a model; it is written to the user's settings, and the server loads it. */
 export async function selectModel(server: Server): Promise<void> {
-  const reply = await server.request<Models>("speclsp/pairs", {});
+  const reply = await server.request<Models>("speclsp/models", {});
   if (!reply) {
     void window.showInformationMessage("speclsp: the server does not run, so there is no list of models. Restart it from the menu.");
     return;
   }
-  const choices = [AUTO, ...reply.pairs.map((model) => asChoice(model, model.name === reply.current))];
+  const choices = [AUTO, ...reply.models.map((model) => asChoice(model, model.name === reply.current))];
   const options = { title: "Select a model", matchOnDescription: true, matchOnDetail: true };
   const chosen = await window.showQuickPick(choices, options);
   if (chosen) await workspace.getConfiguration("speclsp").update("model", chosen.name, ConfigurationTarget.Global);

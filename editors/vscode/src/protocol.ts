@@ -2,7 +2,7 @@
 
 export interface Status {
   state: "starting" | "loading" | "ready" | "thinking" | "asleep" | "stopped" | "off" | "error";
-  pair: string;
+  model: string;
   target: string;
   draft: string;
   device: string;
@@ -76,7 +76,7 @@ export interface Explanation {
   [member: string]: unknown;
 }
 
-/** One model in the reply to speclsp/pairs. */
+/** One model in the reply to speclsp/models. */
 export interface Model {
   name: string;
   title: string;
@@ -90,10 +90,10 @@ export interface Model {
   why: string;
 }
 
-/** Reply to speclsp/pairs. */
+/** Reply to speclsp/models. */
 export interface Models {
   current: string;
-  pairs: Model[];
+  models: Model[];
 }
 
 const OLDEST: [number, number] = [0, 1]; // first supported server version: major, minor

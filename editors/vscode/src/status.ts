@@ -120,7 +120,7 @@ const milliseconds = (status: Status): string => `${Math.round(status.last_laten
 function facts(status: Status): string {
   const others = (status.clients ?? 1) - 1;
   const users: Row[] = [
-    ["Model", status.pair],
+    ["Model", status.model],
     ["Running on", status.remote ? "" : status.device],
     ["Your code is sent to", status.remote ?? ""],
     ["Last suggestion", status.last_latency_ms === null ? "none yet" : milliseconds(status)],

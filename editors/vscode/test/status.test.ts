@@ -7,7 +7,7 @@ import { Bar, bar, escape, Situation } from "../src/status";
 
 const ready: Status = {
   state: "ready",
-  pair: "qwen2.5-coder-0.5b-instruct",
+  model: "qwen2.5-coder-0.5b-instruct",
   target: "Qwen2.5-Coder-0.5B-Instruct int8",
   draft: "",
   device: "cpu",
@@ -178,7 +178,7 @@ test("Restricted Mode is mentioned there, and only there", () => {
 
 test("a message cannot become a link, a command or a table", () => {
   const nasty = "[x](command:evil) | `a` <b> $(zap)\n\n# c";
-  const { hover } = running({ state: "error", message: nasty, pair: nasty });
+  const { hover } = running({ state: "error", message: nasty, model: nasty });
   assert.doesNotMatch(hover, /(?<!\\)\]\(command/);
   assert.doesNotMatch(hover, /(?<!\\)<b>/);
   assert.doesNotMatch(hover, /\n# c/);

@@ -26,7 +26,7 @@ def run_list(options: argparse.Namespace) -> int:
     facts = table.rows(settings)
     current = next((str(row["name"]) for row in facts if row["current"]), settings.model)
     of_adapters, problems = table.adapter_rows(settings, current)
-    print(json.dumps({"pairs": facts, "adapters": of_adapters}) if options.json else table.as_text(facts, of_adapters))
+    print(json.dumps({"models": facts, "adapters": of_adapters}) if options.json else table.as_text(facts, of_adapters))
     for problem in filter(None, [*problems, locations.models_dir_problem(settings.models_dir)]):
         complain(problem, SUCCESS)
     return SUCCESS

@@ -1,4 +1,4 @@
-"""Handlers of messages beside LSP: speclsp/here, speclsp/pairs, speclsp/retry, speclsp/explain and didFocus."""
+"""Handlers of messages beside LSP: speclsp/here, speclsp/models, speclsp/retry, speclsp/explain and didFocus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from speclsp.lsp.server.server import GIVEN_UP
 if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
 
-HERE, LIST_MODELS, RETRY, EXPLAIN = "speclsp/here", "speclsp/pairs", "speclsp/retry", "speclsp/explain"
+HERE, LIST_MODELS, RETRY, EXPLAIN = "speclsp/here", "speclsp/models", "speclsp/retry", "speclsp/explain"
 DID_FOCUS = "speclsp/didFocus"
 SUGGESTION_GREW = "speclsp/suggestionGrew"
 
@@ -38,15 +38,15 @@ async def here(app: App, params: Any) -> dict[str, object]:
 
 
 async def list_models(app: App, params: Any) -> dict[str, object]:
-    """speclsp/pairs: the available models, with the memory and download that each needs."""
+    """speclsp/models: the available models, with the memory and download that each needs."""
     config, current = app.server.config, app.server.model
 
-    def list_pairs() -> dict[str, object]:
+    def list_models() -> dict[str, object]:
         from speclsp.lsp.server.model_list import listing  # the import is slow, too
 
         return listing(config, current)
 
-    return await asyncio.to_thread(list_pairs)
+    return await asyncio.to_thread(list_models)
 
 
 def retry(app: App, params: Any) -> dict[str, object]:

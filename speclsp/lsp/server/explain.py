@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
 MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
-ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "clients")
+ENGINE_FIELDS = ("state", "message", "model", "target", "draft", "device", "remote", "clients")
 
 
 @dataclass(eq=False, repr=False)
@@ -70,7 +70,7 @@ class ExplainRecorder:
         answered_by = trace.about.status
         if answered_by is not None:  # the backend that answered then, not the one that would answer now
             fields = ("target", "draft", "device", "remote")
-            facts["engine"] |= {"pair": answered_by.model}
+            facts["engine"] |= {"model": answered_by.model}
             facts["engine"] |= {name: getattr(answered_by, name) for name in fields}
         folder = self._documents.root(trace.about.uri)
         return facts | explanation(trace, self._refusal_message(trace), self._hidden_reasons(trace), folder)

@@ -34,13 +34,13 @@ class MachineFacts:
 
 
 def listing(config: Config, current: str) -> dict[str, object]:
-    """The answer of speclsp/pairs. It reads files and waits for the GPU driver: do not call it in an event loop."""
+    """The answer of speclsp/models. It reads files and waits for the GPU driver: do not call it in an event loop."""
     facts = machine(config.device)
     known = store.listing(config.models_dir)
     used_mib = next((needed_mib(card, facts, config) for card, _ in known if card.name == current), 0)
     facts = MachineFacts(facts.device, facts.free_mib + used_mib)
     known.sort(key=lambda entry: entry[0].target.format in IN_THE_PACKAGE)
-    return {"current": current, "pairs": [as_json(card, fetched, facts, config) for card, fetched in known]}
+    return {"current": current, "models": [as_json(card, fetched, facts, config) for card, fetched in known]}
 
 
 def as_json(card: Card, fetched: bool, facts: MachineFacts, config: Config) -> dict[str, object]:

@@ -39,7 +39,7 @@ class ProgressBar:
 
     def _begin(self, token: str) -> None:
         """The client has created the bar. If the model is ready by now, the bar begins and ends: LSP requires both."""
-        title = f"speclsp: {self._status['pair']}"
+        title = f"speclsp: {self._status['model']}"
         if token == self._token:
             self._shown, self._reported = True, bar_values(self._status)
         self._send_progress("begin", token, title=title, cancellable=True)

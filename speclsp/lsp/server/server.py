@@ -225,11 +225,8 @@ class CompletionServer(SpecLanguageServer):
             state = "starting"  # an engine that already runs is there before this process can use it
         elif state == "ready" and self.session is not None and self.session.busy:
             state = "thinking"
-        fields = asdict(status)
         return {
-            "pair": fields.pop("model"),
-            "pair_reason": fields.pop("model_reason"),
-            **fields,
+            **asdict(status),
             "state": state,
             "last_latency_ms": rounded(self.metrics.last_ms("latency_ms"), 1),
             "acceptance": rounded(self.metrics.acceptance, 3),

@@ -68,10 +68,10 @@ local replies = {
   ["speclsp/explain"] = function()
     return fake.explanation -- nil: an older server
   end,
-  ["speclsp/pairs"] = function()
+  ["speclsp/models"] = function()
     return {
       current = "small",
-      pairs = { { name = "small", fits = true, fetched = true }, { name = "large", fits = false, why = "too large" } },
+      models = { { name = "small", fits = true, fetched = true }, { name = "large", fits = false, why = "too large" } },
     }
   end,
 }
@@ -160,7 +160,7 @@ end
 
 function fake.status(status)
   status =
-    vim.tbl_extend("keep", status, { state = "ready", pair = "small", device = "cpu", message = "", problems = {} })
+    vim.tbl_extend("keep", status, { state = "ready", model = "small", device = "cpu", message = "", problems = {} })
   fake.dispatchers.notification("speclsp/status", status)
 end
 

@@ -287,7 +287,7 @@ specs["the status names the engine's users and the host that receives the code"]
   equal(engine({ engine_pid = 7, clients = 2 }), "process 7, shared with 1 more editor")
   equal(engine({ engine_pid = 7, clients = 4 }), "process 7, shared with 3 more editors")
   equal(engine({ engine_pid = 0 }), vim.NIL)
-  n:lua("fake.status(...)", { state = "ready", pair = "p", device = "d", message = "", remote = "gpu.example:8000" })
+  n:lua("fake.status(...)", { state = "ready", model = "p", device = "d", message = "", remote = "gpu.example:8000" })
   n:lua("vim.cmd.checkhealth('speclsp')")
   n:wait("table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n'):find('gpu.example:8000', 1, true)", "it")
 end
@@ -437,7 +437,7 @@ end
 
 specs[":Speclsp shows a status of any length without a prompt for <Enter>, and q, <Esc> or leaving closes it"] = function(n)
   n:open({ "one" })
-  n:lua("fake.status({ pair_reason = 'the reason', message = ('long '):rep(60), problems = { 'one', 'two', 'three' } })")
+  n:lua("fake.status({ model_reason = 'the reason', message = ('long '):rep(60), problems = { 'one', 'two', 'three' } })")
   for _, way in ipairs({ "q", "<Esc>", "<C-w>w" }) do
     n:type(":Speclsp<CR>")
     local rows = n:wait(FLOAT, "the status")

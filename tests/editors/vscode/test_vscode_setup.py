@@ -56,7 +56,7 @@ def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(no_engine:
             return False
         latency = f"{int(status['last_latency_ms'] + 0.5)} ms"
         hover = window.hover()
-        return all(word in hover for word in (status["pair"], status["target"], status["device"], latency))
+        return all(word in hover for word in (status["model"], status["target"], status["device"], latency))
 
     until(hover_tells_all, "the hover has the model, the target, the device, the latency", else_=window.hover)
 
@@ -142,11 +142,11 @@ def level_becomes(window: Window, level: str) -> None:
 def test_another_pair_can_be_chosen(window: Window) -> None:
     window.says("ready")
     window.command("speclsp: Select Model...")
-    until(lambda: any("of memory" in row for row in window.picks()), "the pairs are listed", else_=window.picks)
-    window.shot("pairs")
+    until(lambda: any("of memory" in row for row in window.picks()), "the models are listed", else_=window.picks)
+    window.shot("models")
     window.narrow("echo")
     window.pick("echo")
-    until(lambda: window.wire.told("speclsp/status")[-1]["pair"] == "echo", "the server has the pair")
+    until(lambda: window.wire.told("speclsp/status")[-1]["model"] == "echo", "the server has the model")
     window.says("ready")
 
 
@@ -201,7 +201,7 @@ def test_in_restricted_mode_workspace_settings_set_no_command_and_no_address(
             window.focus()
             window.suggested(*BEGINNINGS)
             assert not touched.exists()
-            assert window.wire.told("speclsp/status")[-1]["pair"] == "tiny"
+            assert window.wire.told("speclsp/status")[-1]["model"] == "tiny"
             settings_sent = json.dumps(
                 [
                     window.wire.told("initialize", to="server"),
@@ -346,7 +346,7 @@ def test_the_real_model_completes_an_addition(studio: Studio, coder_0_5b: Path, 
         window.type("def add(a, b):\nreturn ")
         question = window.agreed()
         assert question.rest() == "a + b"
-        assert window.wire.told("speclsp/status")[-1]["pair"] == real["speclsp.model"]
+        assert window.wire.told("speclsp/status")[-1]["model"] == real["speclsp.model"]
         window.shot("real_ghost")
         window.press("Tab")
         window.sees(lambda screen: screen.document == ["def add(a, b):", "    return a + b"], "it is in the document")

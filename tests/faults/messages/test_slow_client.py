@@ -51,7 +51,7 @@ def test_requests_of_an_editor_that_does_not_read_are_answered_once_it_reads(edi
     cursors = [CURSOR] * len(pages)
     for page in pages:
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-    large = len(str(editor.call("speclsp/pairs", timeout_s=20)))
+    large = len(str(editor.call("speclsp/models", timeout_s=20)))
     assert large > 5_000
     typed_in = Page(editor, LARGE, uri="file:///slow/large.py")
     editor.call("speclsp/here", {"textDocument": {"uri": typed_in.uri}}, timeout_s=20)
@@ -63,9 +63,9 @@ def test_requests_of_an_editor_that_does_not_read_are_answered_once_it_reads(edi
             cursors[at] = pages[at].type(cursors[at], "x")
             msg_ids.append(pages[at].ask(cursors[at]))
             expected[msg_ids[-1]] = pages[at].expected(cursors[at])
-            msg_ids.append(editor.request("speclsp/pairs"))
+            msg_ids.append(editor.request("speclsp/models"))
         for version in range(2, 2 + TEXTS):  # from here the server must not answer, nor read more than it can hold
-            msg_ids.extend(editor.request("speclsp/pairs") for _ in range(requests // TEXTS))
+            msg_ids.extend(editor.request("speclsp/models") for _ in range(requests // TEXTS))
             editor.change(typed_in.uri, version, {"text": LARGE})
 
     editor.stop_reading()
@@ -102,7 +102,7 @@ def test_a_server_whose_editor_does_not_read_still_exits_with_it(editor: Editor,
     Page(editor, SOURCE)
     (engine,) = editor.engines()
     editor.stop_reading()
-    msg_ids = [editor.request("speclsp/pairs") for _ in range(400)]
+    msg_ids = [editor.request("speclsp/models") for _ in range(400)]
     time.sleep(1)
     assert not all(editor.replies.get(msg_id) for msg_id in msg_ids)
     start = time.monotonic()

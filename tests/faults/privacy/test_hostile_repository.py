@@ -124,7 +124,7 @@ def test_no_content_of_a_repository_changes_the_users_own_settings(
         hidden = Page(editor, SOURCE, uri=(repository / "hidden/app.py").as_uri())
         assert editor.items(hidden.ask(CURSOR)) == [], "what its user hides stays hidden"
         last = editor.statuses()[-1]
-        assert last["remote"] == "" and last["pair"] == "echo" and last["state"] in ("ready", "thinking")
+        assert last["remote"] == "" and last["model"] == "echo" and last["state"] in ("ready", "thinking")
         refused = {key for key in settings if any(key in problem for problem in last["problems"])}
         assert refused == set(settings) - {"completion.disabled_globs"}, "that one is added to, as seen above"
         assert editor.engines() == [engine]

@@ -89,5 +89,5 @@ def test_llama_cpps_own_server_is_detected_and_completes(address: str):
             "class A:\n    def __init__(self, name, value):\n        self.name =\n        self.value = value\n",
         )
         status = editor.statuses()[-1]
-        assert (status["state"], status["pair"], status["target"]) == ("ready", "tiny", "tiny")
+        assert (status["state"], status["model"], status["target"]) == ("ready", "tiny", "tiny")
         assert editor.text(page.ask(page.text.index(" =\n") + 2)) == "s"  # as transformers continue it, too

@@ -20,7 +20,7 @@ def test_a_trained_model_loads_with_progress_and_completes():
         assert editor.items(page.ask(CURSOR)) == [], "nothing to show while it loads, and no error"
         editor.until("ready", timeout_s=60)
         status = editor.statuses()[-1]
-        assert status["pair"] == "tiny" and status["target"].startswith("tiny")
+        assert status["model"] == "tiny" and status["target"].startswith("tiny")
         assert becomes_true(lambda: "end" in {value["kind"] for value in editor.progress()}), (
             "its end comes after the status"
         )

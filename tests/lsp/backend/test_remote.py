@@ -70,7 +70,7 @@ def test_a_request_has_the_markers_of_the_servers_model_and_the_status_its_addre
     assert editor.text(Page(editor, SOURCE, uri="file:///good.py").ask(CURSOR)) == ANSWER
     status = editor.statuses()[-1]
     assert status["remote"] == f"127.0.0.1:{server.port}"
-    assert (status["pair"], status["target"]) == ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B")
+    assert (status["model"], status["target"]) == ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B")
     (request,) = server.completions()
     assert request.path == "/v1/completions"
     before, after = SOURCE[:CURSOR], SOURCE[CURSOR:]

@@ -34,7 +34,7 @@ CAPABILITIES = {
     "textDocumentSync": {"openClose": True, "change": 1},
     "inlineCompletionProvider": {},
 }
-STATUS = {"state": "ready", "pair": "scripted", "target": "", "draft": "", "device": "cpu", "message": ""}
+STATUS = {"state": "ready", "model": "scripted", "target": "", "draft": "", "device": "cpu", "message": ""}
 STATUS |= {"progress": None, "last_latency_ms": None, "acceptance": None, "tokens_per_round": None, "problems": []}
 STATUS |= {"next_edit": True}
 

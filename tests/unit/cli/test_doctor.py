@@ -153,9 +153,9 @@ def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: p
     [
         (None, OK, "no engine runs"),
         ({"status": "starting"}, OK, "starting or stopping"),
-        ({"status": "ok", "pid": 7, "pair": "tiny", "clients": 2}, OK, "process 7, tiny, ok, used by 2 editors"),
-        ({"status": "silent", "pid": 7, "pair": ""}, WARN, "process 7, auto, silent"),
-        ({"status": "error", "pid": 7, "pair": "tiny"}, WARN, "error"),
+        ({"status": "ok", "pid": 7, "model": "tiny", "clients": 2}, OK, "process 7, tiny, ok, used by 2 editors"),
+        ({"status": "silent", "pid": 7, "model": ""}, WARN, "process 7, auto, silent"),
+        ({"status": "error", "pid": 7, "model": "tiny"}, WARN, "error"),
     ],
 )
 def test_the_shared_engine_is_reported(
@@ -212,7 +212,7 @@ def test_missing_weights_are_to_do_with_the_command_that_downloads_them(
 def test_the_tiny_model_is_verified_loaded_and_timed():
     report = by_name(list(doctor.checks({"model": "tiny"})))
     assert report["weights"].status == OK
-    assert report["completion"].facts["pair"] == "tiny"
+    assert report["completion"].facts["model"] == "tiny"
     assert float(str(report["completion"].facts["ms_per_token"])) > 0
 
 

@@ -55,12 +55,17 @@ def test_the_table_has_a_header_and_marks_the_current_model(run: Run):
 
 
 def test_the_json_of_the_list_has_the_same_facts(run: Run):
-    pairs = {pair["name"]: pair for pair in json.loads(run("list", "--json", "--set", "device=cpu")[1])["pairs"]}
-    assert (pairs["tiny"]["here"], pairs[NAME]["here"]) == (True, False)
-    assert (pairs[NAME]["licence"], pairs[NAME]["bytes"], pairs[NAME]["memory_mib"]) == ("Apache-2.0", 491400064, 916)
-    assert [name for name, pair in pairs.items() if pair["current"]] == [NAME]
-    assert pairs[NAME]["status"] == "not downloaded"
-    assert pairs["llama-3.1-70b"]["fits"] in ("no memory", "no disk", "yes")
+    models = {model["name"]: model for model in json.loads(run("list", "--json", "--set", "device=cpu")[1])["models"]}
+    assert (models["tiny"]["here"], models[NAME]["here"]) == (True, False)
+    model = models[NAME]
+    assert (model["licence"], model["bytes"], model["memory_mib"]) == (
+        "Apache-2.0",
+        491400064,
+        916,
+    )
+    assert [name for name, model in models.items() if model["current"]] == [NAME]
+    assert models[NAME]["status"] == "not downloaded"
+    assert models["llama-3.1-70b"]["fits"] in ("no memory", "no disk", "yes")
 
 
 def test_adapters_are_listed_below_with_their_weights_and_their_state(run: Run, tmp_path: Path):

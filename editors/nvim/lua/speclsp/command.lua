@@ -62,7 +62,7 @@ local function status_lines(buf, status, here)
   end
   add("message", status.message)
   add("try again", (status.state == "error" or status.state == "stopped") and ":Speclsp retry" or nil)
-  add("model", status.pair)
+  add("model", status.model)
   add("target", status.target)
   add("draft", status.draft)
   add("device", status.device)
@@ -176,13 +176,13 @@ local function use_model(name)
 end
 
 --- Request the list of models from the server.
----@param on_reply fun(answer: { current: string, pairs: table[] })
+---@param on_reply fun(answer: { current: string, models: table[] })
 local function with_models(on_reply)
   local server = client()
   if not server then
     return
   end
-  lsp_client.request(server, "speclsp/pairs", vim.empty_dict(), function(err, answer)
+  lsp_client.request(server, "speclsp/models", vim.empty_dict(), function(err, answer)
     if err or type(answer) ~= "table" then
       return notify.say(
         "the server sent no list of models: " .. (err and err.message or "no answer"),
@@ -213,14 +213,14 @@ local function choose_model(name)
     if name then
       local names = vim.tbl_map(function(model)
         return model.name
-      end, answer.pairs)
+      end, answer.models)
       if name ~= "auto" and not vim.tbl_contains(names, name) then
         local nearest = options.nearest(name, names)
         return notify.say(("no model %s; did you mean %s?"):format(name, nearest), vim.log.levels.WARN)
       end
       return use_model(name)
     end
-    vim.ui.select(answer.pairs, {
+    vim.ui.select(answer.models, {
       prompt = "speclsp: model",
       format_item = function(model)
         return model_label(model, answer.current)
@@ -310,9 +310,9 @@ local subcommands = {
       local server = lsp_client.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
       if server then
         local answered = false
-        lsp_client.request(server, "speclsp/pairs", vim.empty_dict(), function(_, answer)
+        lsp_client.request(server, "speclsp/models", vim.empty_dict(), function(_, answer)
           answered = true
-          for _, model in ipairs(type(answer) == "table" and answer.pairs or {}) do
+          for _, model in ipairs(type(answer) == "table" and answer.models or {}) do
             names[#names + 1] = model.name
           end
         end, api.nvim_get_current_buf())

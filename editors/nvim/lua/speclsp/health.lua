@@ -56,7 +56,7 @@ local function report_status(status)
   if not status then
     return vim.health.warn("the server has not told its state", "Wait a moment; then :Speclsp log, :Speclsp restart.")
   end
-  local line = ("state: %s; model %s on %s"):format(status.state, status.pair, status.device)
+  local line = ("state: %s; model %s on %s"):format(status.state, status.model, status.device)
   if status.state == "error" then
     local advice = ":Speclsp retry tries again."
     vim.health.error(status.message, { advice, ":Speclsp doctor checks machine, weights and a completion." })

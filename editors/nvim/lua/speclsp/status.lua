@@ -3,8 +3,8 @@ local notify = require("speclsp.notify")
 
 ---@class speclsp.Status
 ---@field state "starting"|"loading"|"ready"|"thinking"|"asleep"|"stopped"|"off"|"error"
----@field pair string
----@field pair_reason? string why model = "auto" chose it
+---@field model string
+---@field model_reason? string why model = "auto" chose it
 ---@field target string
 ---@field draft string
 ---@field device string

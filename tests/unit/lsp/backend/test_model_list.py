@@ -18,9 +18,9 @@ CPU, GPU = MachineFacts("cpu", 8000), MachineFacts("cuda", 8000)
 
 def test_every_card_is_listed_once_with_licence_title_sizes_and_fit():
     reply = listing(Config(), "tiny")
-    rows = {row["name"]: row for row in reply["pairs"]}
+    rows = {row["name"]: row for row in reply["models"]}
     assert reply["current"] == "tiny"
-    assert sorted(rows) == sorted(cards.names()) and len(rows) == len(reply["pairs"])
+    assert sorted(rows) == sorted(cards.names()) and len(rows) == len(reply["models"])
     for name, row in rows.items():
         card = cards.load(name)
         assert row["licence"] == card.licence and row["title"] == card.title
@@ -29,8 +29,8 @@ def test_every_card_is_listed_once_with_licence_title_sizes_and_fit():
     assert rows["tiny"]["fetched"] and rows["tiny"]["fits"] and rows["tiny"]["why"] == ""
     large = rows["llama-3.1-70b"]
     assert not large["fetched"] and large["download_mib"] > 100_000
-    is_test_pair = [row["name"] in ("tiny", "echo") for row in reply["pairs"]]
-    assert is_test_pair == sorted(is_test_pair), "what is for tests comes last"
+    is_for_tests = [row["name"] in ("tiny", "echo") for row in reply["models"]]
+    assert is_for_tests == sorted(is_for_tests), "what is for tests comes last"
 
 
 def test_the_download_size_is_that_of_the_listed_files_or_of_the_parameters():
@@ -77,7 +77,7 @@ def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.Monkey
     monkeypatch.setattr(store, "path", lambda *_, **__: None)
 
     def fits(current: str) -> bool:
-        rows = listing(Config(), current)["pairs"]
+        rows = listing(Config(), current)["models"]
         return next(row["fits"] for row in rows if row["name"] == "qwen2.5-coder-3b")
 
     assert fits("qwen2.5-coder-3b") and not fits("nothing known")
