@@ -49,12 +49,6 @@ def test_each_package_is_pinned_and_permissively_licensed():
         assert all(re.fullmatch(r"[0-9a-f]{64}", archive.sha256) for archive in package.archives), package.name
 
 
-def test_some_packages_are_held_out_for_the_loss_and_the_choice_follows_their_names():
-    names = [package.name for package in LEARNED if package.is_held_out]
-    assert len(LEARNED) // 20 <= len(names) <= len(LEARNED) // 5
-    assert names == [package.name for package in releases.listed(into=Path("/elsewhere")) if package.is_held_out]
-
-
 def test_the_wheel_has_the_models_and_not_their_training():
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None and spec.loader is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,15 +98,6 @@ def named_adapter(one: Learner):
             yield f"base_model.model.{name}", module
 
 
-def test_the_number_of_workers_changes_no_bit():
-    alone, together = learner(), learner(workers=3)
-    examples = [example(number) for number in range(5)]
-    for step in range(3):
-        assert alone.step(examples, step / 3) == together.step(examples, step / 3)
-    assert alone.losses(examples) == together.losses(examples)
-    assert all(torch.equal(tensor, tensors(alone)[name]) for name, tensor in tensors(together).items())
-
-
 # ── packed rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -142,54 +131,6 @@ def test_a_packed_row_has_the_losses_and_the_gradient_of_its_examples_one_by_one
         assert float((ours - theirs).norm()) <= 1e-5 * float(theirs.norm()) + 1e-9
 
 
-def test_an_example_of_a_packed_row_sees_no_token_of_another():
-    model = tiny()
-    first, second, third = uneven(4, [(30, 9), (40, 5), (17, 30)])
-    others = uneven(5, [(30, 9), (40, 5), (17, 30)])
-    losses = learning.losses_of(model, [first, second, third])
-    for changed in ([others[0], second, third], [first, second, others[2]]):
-        assert learning.losses_of(model, changed)[1].equal(losses[1]), "bit for bit"
-
-
-@given(st.lists(st.integers(1, 900), max_size=40), st.integers(0, 2000))
-def test_a_row_is_as_full_as_its_tokens_allow(lengths: list[int], row_tokens: int):
-    rows = [lengths[row] for row in learning.in_rows(lengths, row_tokens)]
-    assert sum(rows, []) == lengths and all(rows)
-    assert all(len(row) == 1 or sum(row) <= row_tokens for row in rows)
-    assert all(sum(row) + following[0] > row_tokens for row, following in pairwise(rows))
-
-
-def test_packed_rows_learn_in_bf16_as_on_a_gpu():
-    trainer = learner(row_tokens=10_000, dtype=torch.bfloat16)
-    assert trainer.model.lm_head.weight.dtype is torch.bfloat16
-    examples = [example(number) for number in range(5)]
-    alone = [float(learning.loss_of(trainer.model, each).detach()) for each in examples]
-    assert trainer.losses(examples) == pytest.approx(alone, rel=0.02)
-    losses = [trainer.step(examples, step / 20) for step in range(12)]
-    assert losses[-1] < losses[0] - 0.5
-
-
-def test_each_token_of_a_step_weighs_the_same_whatever_the_length_of_its_answer():
-    """Two answers in one step have the gradient of their tokens' common mean, not that of the mean of their means."""
-    one, short, long = learner(), replace(example(1), answer=[7], weights=[1.0]), example(2)
-    one.step([short, long], 0.0)
-    together = [tensor.grad.clone() for tensor in one.tensors.values() if tensor.grad is not None]
-    other = learner()
-    total = sum(learning.loss_of(other.model, each) * sum(each.weights) for each in (short, long)) / (
-        sum(short.weights) + sum(long.weights)
-    )
-    gradients = torch.autograd.grad(total, list(other.tensors.values()))
-    norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
-    for ours, theirs in zip(together, gradients, strict=True):
-        assert torch.allclose(ours, theirs / max(1.0, norm / learning.MAX_GRADIENT), rtol=1e-3, atol=1e-7)
-
-
-def test_a_held_out_loss_that_is_stopped_is_of_the_examples_before():
-    one = learner(workers=2)
-    examples = [example(number) for number in range(5)]
-    assert one.losses(examples, stop=lambda: True) == pytest.approx(one.losses(examples[:2]))
-
-
 def test_a_state_is_never_half_written_and_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     one, path = learner(), tmp_path / "state"
     training_state.save(one, path, {}, 0.0)
@@ -219,18 +160,6 @@ def test_a_loss_that_is_no_number_ends_the_training_before_its_step():
         train(one, 2, 3)
     assert one.step_count == 2
     assert all(torch.equal(tensor.nan_to_num(), before[name].nan_to_num()) for name, tensor in one.tensors.items())
-
-
-def test_a_step_without_a_token_to_learn_ends_the_training():
-    with pytest.raises(Diverged, match="step 1 has a loss of nan"):
-        learner().step([replace(example(1), weights=[0.0] * 6)], 0.0)
-
-
-@given(st.floats(0, 1), st.integers(0, 1000))
-def test_the_rate_stays_between_zero_and_its_peak(progress: float, step: int):
-    rate = learning.rate_at(progress, step, 1.0)
-    assert 0 < rate <= 1
-    assert rate >= learning.rate_at(min(1.0, progress + 0.1), step, 1.0)
 
 
 @given(st.integers(1, 5), st.integers(1, 40), st.floats(1e-6, 1e3), st.integers(0, 99))

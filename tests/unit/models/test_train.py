@@ -6,22 +6,18 @@ import hashlib
 import json
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
-from support.engine.superblock_models import file_values, save_random_q4k_m
 from support.source_tree import ROOT
 
-from models.training import data, export, lora, train
+from models.training import export, lora, train
 from models.training.learning import Learner
 from models.training.lora import LoraShape
-from speclsp.engine.model.superblocks import Q4K, Q6K
-from speclsp.errors import InputError, WeightsError
+from speclsp.errors import InputError
 from speclsp.weights.adapters import sum_of_weights
 
 if sys.version_info >= (3, 11):
@@ -99,17 +95,6 @@ def test_a_killed_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch:
     assert log_of(tmp_path / "whole")[-1]["held_out_loss"] > 0
 
 
-def test_the_log_has_the_held_out_loss_and_that_of_each_kind(tmp_path: Path):
-    assert training(tmp_path, steps=2).run(1e9)
-    last = json.loads((tmp_path / "log.jsonl").read_text("utf-8").splitlines()[-1])
-    kept_back = [row for row in examples() if row["split"] == "held-out"]
-    counts = {kind: sum(row["kind"] == kind for row in kept_back) for kind in ("line", "function")}
-    by_kind = last["held_out_by_kind"]
-    assert by_kind.keys() == {kind for kind, count in counts.items() if count}
-    mean = sum(loss * counts[kind] for kind, loss in by_kind.items()) / len(kept_back)
-    assert last["held_out_loss"] == pytest.approx(mean, abs=1e-3)
-
-
 def test_a_state_of_another_training_is_refused(tmp_path: Path):
     training(tmp_path / "work", steps=6)
     with pytest.raises(InputError, match=r"belongs to another training \(steps, seed differ\)"):
@@ -124,49 +109,6 @@ def test_every_example_is_seen_once_before_any_is_seen_again(lengths: list[int],
         seen = [number for step in epoch for number in step]
         assert len(set(seen)) == len(seen) == len(lengths) // 8 * 8
     assert [step for step, _ in zip(train.order(lengths, seed), first, strict=False)] == first
-
-
-@pytest.mark.parametrize("count", [0, -1, 36])
-def test_a_step_takes_one_example_or_more_and_no_more_than_there_are(tmp_path: Path, count: int):
-    with pytest.raises(InputError, match=f"there are 35 examples to train on; a step takes {count} "):
-        training(tmp_path, step_examples=count)
-
-
-def test_a_larger_step_has_the_tokens_of_more_examples(tmp_path: Path):
-    for count in (4, 16):
-        training(tmp_path / str(count), steps=1, step_examples=count).run(1e9)
-        assert log_of(tmp_path / str(count))[0]["tokens"] == count * 17
-
-
-def test_a_step_has_examples_of_similar_length_and_an_epoch_an_order_of_its_own():
-    lengths = [number * 37 % 640 for number in range(640)]
-    steps = train.order(lengths, seed=0)
-    first, second = ([next(steps) for _ in range(80)] for _ in range(2))
-    padded = sum(8 * max(lengths[number] for number in step) for step in first)
-    assert padded < 1.2 * sum(lengths) and first != second
-    assert [min(step) // 64 for step in first] == sorted(min(step) // 64 for step in first)  # in the data's order
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=40), st.floats(0.05, 0.9))
-def test_examples_that_need_another_file_have_their_share_of_any_beginning(needs: list[bool], share: float):
-    rows = [{"number": number, data.OTHER_FILES: need} for number, need in enumerate(needs)]
-    mixed = train.with_share(rows, share)
-    if any(needs):
-        assert [row for row in mixed if not row[data.OTHER_FILES]] == [row for row in rows if not row[data.OTHER_FILES]]
-        plain = repeated = 0
-        for row in mixed:
-            plain, repeated = plain + (not row[data.OTHER_FILES]), repeated + row[data.OTHER_FILES]
-            assert repeated <= plain * share / (1 - share) + 1e-6
-        assert repeated >= int(plain * share / (1 - share) - 1e-6)
-    else:
-        assert mixed == rows
-    assert train.with_share(rows, 0.0) == rows
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
-def test_a_share_outside_of_its_range_is_refused(share: float):
-    with pytest.raises(InputError, match="--other-files-share"):
-        train.with_share([], share)
 
 
 def test_an_adapter_is_exported_with_a_card_that_names_its_weights(tmp_path: Path):
@@ -198,43 +140,3 @@ def test_an_adapter_is_trained_further_on_the_examples_after_those_it_has_seen(t
     for name, tensor in second.learner.tensors.items():
         rounding = first.learner.tensors[name].abs().amax(dim=1, keepdim=True) / 254 + 1e-9  # half a step of int8
         assert ((tensor - first.learner.tensors[name]).abs() <= rounding * 1.001).all()
-
-
-def test_an_adapter_that_cannot_be_trained_further_is_one_sentence(tmp_path: Path):
-    one = training(tmp_path / "work", steps=1)
-    one.run(1e9)
-    file = export.export("first", tmp_path / "work", tmp_path / "adapters", directory=TINY)
-    weights = sum_of_weights(TINY)
-    other_scale = replace(SHAPE, scale=1.0)
-    with pytest.raises(
-        WeightsError, match=r"has rank 4 and scale 2 on \d+ linears, and this training rank 4 and scale 1"
-    ):
-        train.start(one.learner, file, other_scale, weights)
-    fewer = replace(SHAPE, first_layer=SHAPE.first_layer + 1)
-    model = train.read_model(TINY, "cpu")
-    with pytest.raises(WeightsError, match="choose the same --rank, --scale and --first-layer"):
-        train.start(Learner(model, lora.attach(model, fewer), 1e-2), file, fewer, weights)
-    with pytest.raises(WeightsError, match="an adapter of other weights: choose their --model"):
-        train.start(one.learner, file, SHAPE, "0" * 64)
-    (tmp_path / "cut.safetensors").write_bytes(file.read_bytes()[:200])
-    for path in (tmp_path / "cut.safetensors", tmp_path / "missing.safetensors"):
-        with pytest.raises(WeightsError, match=path.name):
-            train.start(one.learner, path, SHAPE, weights)
-    with pytest.raises(InputError, match="--skip -1: expected 0 or more"):
-        training(tmp_path / "negative", skipped=-1)
-    with pytest.raises(InputError, match="--held-out -1: expected 0 or more"):
-        training(tmp_path / "negative", held_out=-1)
-    with pytest.raises(InputError, match="there are 0 examples to train on"):
-        training(tmp_path / "none", skipped=10**6)
-
-
-def test_a_model_whose_file_has_4_bit_blocks_is_trained_on_their_values(tmp_path: Path):
-    save_random_q4k_m(tmp_path)
-    stored = load_file(tmp_path / "model.safetensors")
-    weights = train.read_model(tmp_path, "cpu").state_dict()
-    for kind, least in ((Q4K, 10), (Q6K, 3)):
-        blocks = {name: tensor for name, tensor in stored.items() if name.endswith(kind.suffix)}
-        assert len(blocks) >= least
-        for name, of_name in blocks.items():
-            expected = torch.from_numpy(file_values(of_name.numpy(), kind)).to(torch.bfloat16)
-            assert torch.equal(weights[name.replace(kind.suffix, ".weight")].to(torch.bfloat16), expected), name

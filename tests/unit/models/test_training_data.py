@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import random
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -63,29 +62,6 @@ def test_another_style_is_the_same_program_in_as_many_lines(statements: list[str
     assert [line.lstrip()[:3] for line in other.split("\n")] == [line.lstrip()[:3] for line in text.split("\n")]
 
 
-def test_every_change_of_style_occurs():
-    text = 'def run(a, b):\n    if a % 2 == 0:\n        return "x"\n    return f(a, b)\n'
-    others = "\n".join(function_examples.restyled(text, random.Random(seed)) for seed in range(200))
-    for written in ("a%2==0", "a%2 == 0", "(a,b)", "return 'x'", "if (a % 2 == 0):", "return (f(a, b))"):
-        assert written in others
-
-
-def test_a_function_alone_has_the_imports_it_uses_and_is_cut_below_its_docstring():
-    body = '    """Run."""\n    b = system.argv[a]\n    return b\n'
-    text = f"import os\nimport sys as system\n\nX = 1\n\n\ndef run(a):\n{body}"
-    assert [name for name, _ in function_examples.functions(text)] == ["run"]
-    for seed in range(30):
-        for path, cut in function_examples.cuts("p/use.py", text, random.Random(seed)):
-            assert path in ("run.py", "main.py", "script.py", "use.py")
-            assert cut.text.startswith('import sys as system\n\n\ndef run(a):\n    """Run.')
-            assert "import os" not in cut.text and cut.cursor > cut.text.index("Run.") and cut.answer.strip()
-
-
-@pytest.mark.parametrize("text", ["def broken(:\n", "x = 1\n", "def short():\n    pass\n", "\0"])
-def test_a_file_without_a_function_to_learn_from_gives_none(text: str):
-    assert not list(function_examples.cuts("p/use.py", text, random.Random(0)))
-
-
 @pytest.fixture
 def package(tmp_path: Path) -> releases.Learned:
     return package_in(tmp_path / "here")
@@ -120,26 +96,6 @@ def test_examples_are_the_same_anywhere_and_in_the_models_own_tokens(package: re
     for row in rows:
         assert len(row["answer"]) == len(row["weights"]) and any(row["weights"])
         assert encoder.end not in row["prompt"] + row["answer"][:-1]
-
-
-@pytest.mark.parametrize("flag", ["--fill-per-package", "--fill-per-file", "--functions-per-package"])
-def test_a_number_of_examples_below_zero_is_one_sentence(flag: str, capsys: pytest.CaptureFixture[str]):
-    assert data.main([flag, "-1"]) == 1
-    assert capsys.readouterr().err == f"{flag} -1: expected 0 or more.\n"
-
-
-def test_a_run_that_was_stopped_makes_no_package_again(
-    package: releases.Learned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(data, "MODEL", "tiny")
-    counts = data.Counts(fill=3, functions=2)
-    part = data.part_of((package, counts, tmp_path))
-    rows = [json.loads(line) for line in part.read_text("utf-8").splitlines()]
-    assert rows == data.rows_of(package, counts) and {row["split"] for row in rows} < {"train", "held-out"}
-    monkeypatch.setattr(data, "rows_of", lambda *_: [])
-    assert data.part_of((package, counts, tmp_path)) == part
-    assert len(part.read_bytes().splitlines()) == len(rows) > 3
-    assert data.part_of((package, replace(counts, functions=3), tmp_path)) != part, "another number of examples"
 
 
 def test_the_answer_of_a_fill_in_begins_with_the_half_typed_word_which_has_no_weight(package: releases.Learned):
