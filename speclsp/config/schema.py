@@ -34,12 +34,6 @@ class EngineConfig:
     idle_unload_minutes: float = setting(
         5.0, "Unload the model after this time without requests; the next request loads it again. 0 disables.", low=0
     )
-    min_free_memory_mib: int = setting(
-        512,
-        "On a GPU: free memory (MiB) to leave for other programs. Below it, the model is unloaded. 0 disables this.",
-        advanced=True,
-        low=0,
-    )
     speculative_decoding: bool = setting(
         True,
         "Draft several tokens and verify them in one pass. The text is the same with and without it.",

@@ -36,7 +36,6 @@ ENGINES_OWN = ("model", "device", "models_dir", "engine.", "echo.")  # prefixes 
 LIGHT = (  # exceptions: a difference here needs no other engine; it keeps the values it was started with
     "engine.shutdown_delay_seconds",
     "engine.idle_unload_minutes",
-    "engine.min_free_memory_mib",
     "engine.offline",
 )
 NOT_AN_ENGINE = "the process on the engine's socket is not a speclsp engine: run `speclsp engine stop`."

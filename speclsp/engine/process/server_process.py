@@ -89,7 +89,6 @@ def serve(
         metrics,
         model="" if config.model == "auto" else config.model,
         idle_s=60 * config.engine.idle_unload_minutes,
-        min_free_memory_mib=config.engine.min_free_memory_mib,
     )
     measure_speed_when_idle(config, scheduler)
     server = EngineServer(config, metrics, listeners, scheduler, grace_s, on_listening)

@@ -2,9 +2,9 @@
 
     loading ─► ok ─► asleep     no request for idle_s
        │       ▲ ▲      │       memory ran out in two requests within CALM_S
-       │       │ └──────┤       another program needs the GPU's memory
+       │       │ └──────┤       the file of the weights was altered
        ▼       │        ▼
-     error     └───── error     the next request loads again, RETRY_S after a failure, if a GPU has room
+     error     └───── error     the next request loads again, RETRY_S after a failure
 
 A model is unloaded only while no completion is under way. While it is loaded again, requests wait for it.
 
@@ -23,7 +23,7 @@ from contextlib import suppress
 
 from speclsp.engine.api import Completer
 from speclsp.engine.scheduling.device_errors import clear_references, one_line, ran_out_of_memory
-from speclsp.engine.scheduling.device_memory import DeviceMemory, MemoryReserve
+from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 
 RETRY_S = 10.0  # after a reload that failed, until the next is tried
@@ -41,13 +41,12 @@ class Residency:
         model: str = "",
         *,
         idle_s: float = 0.0,
-        min_free_memory_mib: int = 0,
         clock: Callable[[], float] = time.monotonic,
         memory_of: Callable[[str], DeviceMemory] = DeviceMemory,
     ) -> None:
         """`model`: its name until it is loaded. `idle_s`: unload after so long without a request; 0: never.
 
-        `min_free_memory_mib`: a GPU's memory left to other programs; 0: none. `memory_of`: a device's, by its name.
+        `memory_of`: a device's, by its name.
         """
         self.model = model
         self.state = "loading"  # "loading", only the first time | "ok" | "asleep" | "error"
@@ -61,9 +60,7 @@ class Residency:
         self.on_idle: Callable[[], None] = lambda: None  # called after an unload because no request came
         self.on_device_lost: Callable[[str], None] = lambda why: None  # called when the device no longer answers
         self.memory = memory_of("cpu")  # of the device that has the model
-        self._memory_of, self._min_free_mib = memory_of, min_free_memory_mib
-        self._reserve = MemoryReserve(self.memory, 0)
-        self._reload_mib = 0  # loading again needs as much as unloading freed
+        self._memory_of = memory_of
         self._load, self._clock, self._idle_s = load, clock, idle_s
         self._used_s = clock()  # when a request last came or was under way
         self._failed_s = self._ran_out_s = float("-inf")  # on the clock, at the last of each
@@ -124,10 +121,7 @@ class Residency:
         """Time until a change may be due; None when only a request can bring one."""
         if self.state == "loading":
             return 0.0
-        if self.state != "ok":
-            return None
-        due_s = min(self._idle_left_s(), self._reserve.due_s(self._clock()))
-        return None if due_s == float("inf") else max(0.0, due_s)
+        return max(0.0, self._idle_left_s()) if self.state == "ok" and self._idle_s else None
 
     def _idle_left_s(self) -> float:
         """Time until the model is unloaded because no request came."""
@@ -151,7 +145,6 @@ class Residency:
         if loaded.note:
             log.warning("%s", loaded.note)
         self.memory = self._memory_of(loaded.device or "cpu")
-        self._reserve = MemoryReserve(self.memory, self._min_free_mib)
         self.memory.trim()  # malloc keeps the buffers of reading
         self._used_s = self._clock()
         self._loaded_before = True
@@ -184,17 +177,16 @@ class Residency:
     # ── unloading and reloading ──────────────────────────────────────────────────────────────────────────
 
     def _unload_if_due(self) -> None:
-        """Unload the model if its weights were altered, memory ran out again or is needed, or no request came."""
+        """Unload the model if its weights were altered, memory ran out again, or no request came."""
         idle = self._idle_left_s() <= 0
-        why = "memory ran out again" if self._ran_out_again else self._reserve.shortage(self._clock())
+        why = "memory ran out again" if self._ran_out_again else ""
         why = "the file of the weights was altered" if self._altered else why
         if not why and idle:
             why = f"no request for {self._idle_s / 60:g} min"
         if not why:
             return
         self.close()
-        self._reload_mib = self._freed_mib(self._detach)
-        log.warning("%s: unloaded, %d MiB released", why, self._reload_mib)
+        log.warning("%s: unloaded, %d MiB released", why, self._freed_mib(self._detach))
         self._set_state("asleep", f"{why}; the next request loads the model again")
         if idle:
             self.on_idle()
@@ -217,10 +209,7 @@ class Residency:
         return self._loaded_before and self._clock() - self._failed_s >= RETRY_S
 
     def _reload(self) -> None:
-        """Load again for a request, if other programs leave enough of a GPU's memory."""
-        if problem := self._reserve.room_problem(self._reload_mib):
-            self._set_state("asleep", problem)
-            return
+        """Load again for a request."""
         self._set_state("asleep", "waking up")
         self._load_model()
 

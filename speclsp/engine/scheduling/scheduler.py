@@ -53,12 +53,10 @@ log = logging.getLogger("speclsp.engine")
 class Scheduler:
     """The engine's thread and the requests that wait for it."""
 
-    def __init__(
-        self, load: Load, metrics: Metrics, model: str = "", *, idle_s: float = 0.0, min_free_memory_mib: int = 0
-    ) -> None:
+    def __init__(self, load: Load, metrics: Metrics, model: str = "", *, idle_s: float = 0.0) -> None:
         """`load` is called in the thread with a progress callback; see Residency for the rest."""
         self.metrics = metrics
-        self.residency = Residency(load, model, idle_s=idle_s, min_free_memory_mib=min_free_memory_mib)
+        self.residency = Residency(load, model, idle_s=idle_s)
         self.on_device_lost: Callable[[], None] = lambda: None  # called after all requests have failed
         self.residency.on_device_lost = self.fail_all
         self.watchdog = Watchdog(self._fail_hung_step)

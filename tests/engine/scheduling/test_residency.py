@@ -16,16 +16,15 @@ from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.engine.loading import cpu_speed
 from speclsp.engine.process.server_process import measure_speed_when_idle
-from speclsp.engine.scheduling.device_memory import CHECK_S, SHORT_CHECKS, DeviceMemory
+from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import LoadedModel
 from speclsp.engine.scheduling.residency import CALM_S, RETRY_S, Residency
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.observability.metrics import Metrics
 
+FREEZING = {"freeze": gc.freeze, "unfreeze": gc.unfreeze}  # conftest.py replaces them once the tests are collected
 IDLE_S = 900.0
-KEEP_MIB = 500
 MODEL_MIB, CACHE_MIB = 2700, 300
-NOTICED_S = SHORT_CHECKS * CHECK_S  # another program's need
 
 
 class Completer:
@@ -43,11 +42,9 @@ class Completer:
 
 @dataclass
 class World(DeviceMemory):
-    """A clock, a GPU with fixed memory, other programs that use it, and a model that loads as the test sets."""
+    """A clock, a device, and a model that loads as the test sets."""
 
     device: str = "cuda"  # of the model
-    total_mib: int = 8000
-    others_mib: int = 0
     now_s: float = 1000.0
     parts_mib: dict[str, int] = field(default_factory=dict)  # MiB of each part in memory
     loads: int = 0
@@ -57,7 +54,7 @@ class World(DeviceMemory):
 
     def new_residency(self, **given: Any) -> Residency:
         """A Residency in this world."""
-        settings = {"idle_s": IDLE_S, "min_free_memory_mib": KEEP_MIB} | given
+        settings = {"idle_s": IDLE_S} | given
         load = settings.pop("load", self.load)
         residency = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
         residency.on_change = lambda: self.states.append(residency.state)
@@ -76,9 +73,6 @@ class World(DeviceMemory):
         return LoadedModel(completer=self.made, device=self.device, clear_caches=clear)
 
     # the interface of device_memory.DeviceMemory
-
-    def free_mib(self) -> int:
-        return max(0, self.total_mib - self.others_mib - self.held_mib())
 
     def held_mib(self) -> int:
         return sum(self.parts_mib.values())
@@ -284,51 +278,6 @@ def test_the_model_is_not_unloaded_while_a_completion_is_under_way(world: World,
     assert residency.state == "asleep"
 
 
-# ── another program needs the GPU's memory ───────────────────────────────────────────────────────────────────
-
-
-def test_free_memory_that_stays_below_the_reserve_unloads_the_model(
-    world: World, residency: Residency, caplog: pytest.LogCaptureFixture
-):
-    world.states.clear()
-    world.others_mib = world.free_mib() - KEEP_MIB
-    world.run(residency, 10 * CHECK_S)
-    assert residency.state == "ok", "the reserve is free"
-    world.others_mib += 100
-    world.run(residency, NOTICED_S)
-    assert (residency.state, residency.completer, world.held_mib()) == ("asleep", None, 0)
-    assert world.states == ["asleep"]
-    why = "another program needs the GPU's memory (400 MiB were free, engine.min_free_memory_mib keeps 500)"
-    assert residency.message == f"{why}; the next request loads the model again"
-    assert [record.getMessage() for record in caplog.records] == [f"{why}: unloaded, 3000 MiB released"]
-    assert residency.next_due_s() is None, "only a request can load it again"
-
-
-def test_a_request_loads_again_only_where_there_is_room(world: World, residency: Residency):
-    world.others_mib = world.total_mib - 123
-    world.run(residency, NOTICED_S)
-    assert residency.refusal() == "", "it queues, and the engine's thread fails it with the message"
-    world.others_mib = world.total_mib - MODEL_MIB - CACHE_MIB - KEEP_MIB + 1
-    world.ask(residency)
-    assert (residency.state, residency.completer, world.loads) == ("asleep", None, 1)
-    assert "3499 MiB of the GPU's memory are free, the model needs 3000 and 500 stay free" in residency.message
-    world.others_mib -= 1
-    world.ask(residency)
-    assert (residency.state, residency.message, world.loads) == ("ok", "", 2)
-    world.run(residency, 10 * NOTICED_S)
-    assert residency.state == "ok", "its own weights do not unload it"
-
-
-def test_another_programs_need_waits_for_the_completions_under_way(world: World, residency: Residency):
-    world.others_mib = world.total_mib
-    for _ in range(SHORT_CHECKS + 1):
-        world.now_s += CHECK_S
-        residency.maintain(busy=True)
-    assert residency.state == "ok"
-    world.run(residency, NOTICED_S)
-    assert residency.state == "asleep"
-
-
 # ── failures of the device ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -347,3 +296,23 @@ def test_a_device_failure_while_unloading_is_an_error_and_is_retried(world: Worl
     world.now_s += RETRY_S
     world.ask(residency)
     assert (residency.state, residency.refusal()) == ("ok", "")
+
+
+# ── returned memory ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_trim_frees_frozen_reference_cycles(monkeypatch: pytest.MonkeyPatch):
+    for name, function in FREEZING.items():
+        monkeypatch.setattr(gc, name, function)
+
+    class Cycle:
+        """A reference cycle, as between a decoder and its captured passes."""
+
+    cycle = Cycle()
+    cycle.itself = cycle
+    reference = weakref.ref(cycle)
+    gc.collect()
+    gc.freeze()
+    del cycle
+    DeviceMemory("cpu").trim()
+    assert reference() is None

@@ -32,7 +32,6 @@ CHOICES = {  # some possible values of each kind of setting
     "engine.adapter": ["auto", "none"],
     "echo.round_ms": [0, 20],
     "engine.shutdown_delay_seconds": [60.0, 0.5],
-    "engine.min_free_memory_mib": [512, 0],
     "engine.offline": [False, True],
     "completion.max_tokens": [96, 5],
     "completion.disabled_languages": [(), ("c", "d")],
