@@ -19,8 +19,7 @@
         ├── EngineHung           the engine listens and does not answer
         ├── HttpRefused          a server answered with an error
         ├── InvalidResponse      a server does not speak the expected protocol
-        ├── ResponseTimeout      a server is connected and late
-        └── Unavailable          the backend cannot serve
+        └── ResponseTimeout      a server is connected and late
 
 A class that is not in this file is defined where it is raised. `tests/unit/ground/test_messages.py` compares the tree.
 The message is one line, fit for a terminal, a status bar or a log; no traceback is ever shown for one of these.

@@ -6,13 +6,12 @@ Every function takes argparse's options and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +107,7 @@ def run_complete(options: argparse.Namespace) -> int:
     """Print one suggestion: coloured on a terminal, bare text in a pipe, one object with --json."""
     settings = config.load(flags(options))
     from speclsp.cli import complete
-    from speclsp.cli.complete.backend_completer import open_completer
+    from speclsp.cli.complete import backend_answer
 
     snapshot = requested_snapshot(options, settings)  # before any model: it may be wrong
     point = complete.prepare(snapshot, settings, speculate=not options.no_speculation)
@@ -117,11 +116,8 @@ def run_complete(options: argparse.Namespace) -> int:
         answer = complete.PrintedAnswer(reason=point.reason)
         about: dict[str, object] = {}
     else:
-        with ExitStack() as stack:
-            with terminal.progress() as bar:
-                completer = open_completer(settings, stack, bar, partial(complain, code=SUCCESS))
-            answer = complete.show(completer, point) if live else complete.answer(completer, point)
-            about = complete.about(completer)
+        answer, status = asyncio.run(backend_answer.answer(settings, point, live))
+        about = complete.about(status)
     if options.json:
         speculation = settings.engine.speculative_decoding and not options.no_speculation
         print(json.dumps(as_json(options.spot, answer, about, speculation)))

@@ -5,10 +5,8 @@ from speclsp.cli.complete.answers import (
     PrintedAnswer,
     about,
     answer,
-    cleaned,
     draft_marks,
     engine_request,
-    marks_of,
     prepare,
     show,
 )

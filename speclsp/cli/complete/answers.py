@@ -2,23 +2,25 @@
 
     FILE:LINE:COL ─► Snapshot ─► context ─► a Completer ─► postprocess ─► PrintedAnswer
 
-`speclsp complete`, `demo` and `doctor` share it. The Completer is an engine in this process (own_model.py), or
-for `complete` a backend of the language server behind the same interface (backend_completer.py).
+`demo` and `doctor` share it with an engine in this process (own_model.py). For `speclsp complete` a backend of the
+language server takes the Completer's place (backend_answer.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp.config import Config
-from speclsp.engine.api import Completer, Extra, Piece, Request, Result
+from speclsp.engine.api import Completer, Extra, Request, Result
 from speclsp.lsp.documents.document import Snapshot
 
 if TYPE_CHECKING:
+    from speclsp.lsp.backend.types import Status
     from speclsp.lsp.context.build import Context
     from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
     from speclsp.lsp.reasons import Reason
@@ -81,50 +83,58 @@ def engine_request(context: Context, max_tokens: int) -> Request:
     )
 
 
-def about(completer: Completer) -> dict[str, object]:
+def about(source: Completer | Status) -> dict[str, object]:
     """The names of model, target, draft and device."""
-    return {"model": completer.model} | {name: getattr(completer, name) for name in ("target", "draft", "device")}
+    return {name: getattr(source, name) for name in ("model", "target", "draft", "device")}
+
+
+class AnswerSoFar:
+    """A completion while its rounds arrive; `result` is its cost."""
+
+    def __init__(self, hole: CompletionPoint, shown: Callable[[PrintedAnswer], None]) -> None:
+        """`shown` is called after each round."""
+        self.result = Result()
+        self._hole, self._shown = hole, shown
+        self._raw, self._marks = "", list[bool]()
+
+    def add(self, text: str, accepted_chars: int) -> bool:
+        """Add a round's text, which begins with accepted guesses; True once the suggestion is complete."""
+        self._raw += text
+        self._marks += [at < accepted_chars for at in range(len(text))]
+        self._shown(self._printed())
+        return self._hole.plan.finished(self._raw)
+
+    def end(self) -> PrintedAnswer:
+        """The model's text, cut as an editor would show it."""
+        from speclsp.lsp.postprocess import plan as postprocess
+
+        complete = self.result.stop_type not in ("limit", "deadline")
+        suggestion, cursor = self._hole.plan.to_suggestion(self._raw, complete=complete), self._hole.snapshot.cursor
+        if isinstance(suggestion, postprocess.NoSuggestion):
+            return replace(self._printed(), reason=suggestion.reason)
+        typed = self._hole.snapshot.text[suggestion.start : cursor]
+        shown, replaces = suggestion.text.removeprefix(typed), max(0, suggestion.end - cursor)
+        return replace(self._printed(), text=shown, replaces=replaces)
+
+    def _printed(self) -> PrintedAnswer:
+        return PrintedAnswer(raw=self._raw, from_draft=tuple(self._marks), result=self.result)
 
 
 def answer(
-    completer: Completer,
-    hole: CompletionPoint,
-    shown: Callable[[PrintedAnswer], None] = lambda so_far: None,
-    cancel: threading.Event | None = None,
+    completer: Completer, hole: CompletionPoint, shown: Callable[[PrintedAnswer], None] = lambda so_far: None
 ) -> PrintedAnswer:
     """Complete `hole` as an editor would and call `shown` after each round; stops when the text is finished."""
-    completion = completer.complete(hole.request, cancel or threading.Event())
+    completion = completer.complete(hole.request, threading.Event())
+    so_far = AnswerSoFar(hole, shown)
+    so_far.result = completion.result
     pieces = iter(completion)
-    raw, marks = "", []
     for piece in pieces:
-        raw += piece.text
-        marks += marks_of(piece)
-        shown(PrintedAnswer(raw=raw, from_draft=tuple(marks), result=completion.result))
-        if hole.plan.finished(raw):
+        if so_far.add(piece.text, piece.accepted_chars):
             break
     close = getattr(pieces, "close", None)
     if close is not None:
         close()
-    return cleaned(hole, raw, tuple(marks), completion.result)
-
-
-def marks_of(piece: Piece) -> list[bool]:
-    """For each character of a piece: True where it is from an accepted guess."""
-    return [i < piece.accepted_chars for i in range(len(piece.text))]
-
-
-def cleaned(hole: CompletionPoint, raw: str, marks: tuple[bool, ...], result: Result) -> PrintedAnswer:
-    """The model's text, cut as an editor would show it."""
-    from speclsp.lsp.postprocess import plan as postprocess
-
-    suggestion = hole.plan.to_suggestion(raw, complete=result.stop_type not in ("limit", "deadline"))
-    so_far = PrintedAnswer(raw=raw, from_draft=marks, result=result)
-    if isinstance(suggestion, postprocess.NoSuggestion):
-        return replace(so_far, reason=suggestion.reason)
-    typed = hole.snapshot.text[suggestion.start : hole.snapshot.cursor]
-    return replace(
-        so_far, text=suggestion.text.removeprefix(typed), replaces=max(0, suggestion.end - hole.snapshot.cursor)
-    )
+    return so_far.end()
 
 
 def draft_marks(answer: PrintedAnswer) -> list[bool]:
@@ -138,14 +148,29 @@ def draft_marks(answer: PrintedAnswer) -> list[bool]:
     return marks
 
 
-def show(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
-    """As `answer`, drawn on stdout round by round; then the legend of the colours."""
+@contextmanager
+def drawing(hole: CompletionPoint) -> Iterator[Callable[[PrintedAnswer], None]]:
+    """A function that draws an answer on stdout, so far or at its end; the legend of the colours follows."""
     from speclsp.cli.terminal import Screen
 
     text, cursor = hole.snapshot.text, hole.snapshot.cursor
+    marks: list[bool] = []
+
+    def draw(answer: PrintedAnswer) -> None:
+        nonlocal marks
+        has_ended = bool(answer.text or answer.reason)
+        marks = draft_marks(answer) if has_ended else list(answer.from_draft)
+        screen.draw(answer.text if has_ended else answer.raw, marks)
+
     with Screen(text[:cursor], text[cursor:]) as screen:
         screen.draw("", ())
-        shown = answer(completer, hole, lambda so_far: screen.draw(so_far.raw, so_far.from_draft))
-        screen.draw(shown.text, draft_marks(shown))
-    screen.legend(draft_marks(shown))
+        yield draw
+    screen.legend(marks)
+
+
+def show(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
+    """As `answer`, drawn on stdout round by round."""
+    with drawing(hole) as draw:
+        shown = answer(completer, hole, draw)
+        draw(shown)
     return shown

@@ -241,9 +241,8 @@ def remote(config: Config) -> DoctorCheck:
 
 async def remote_completion(config: Config) -> DoctorCheck:
     """As `remote`."""
-    from speclsp.lsp.backend.blocking import without_retry
     from speclsp.lsp.backend.remote.remote import RemoteBackend
-    from speclsp.lsp.backend.types import FimRequest
+    from speclsp.lsp.backend.types import FimRequest, without_retry
 
     ask = FimRequest(path="add.py", prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
     changed = asyncio.Event()

@@ -144,6 +144,11 @@ class Status:
         return self.model, self.target
 
 
+def without_retry(message: str) -> str:
+    """A backend's message without its next try, which belongs to a process that stays."""
+    return message.partition(" Next try at")[0].partition(" To try again:")[0]
+
+
 T = TypeVar("T")
 OnStatus = Callable[[Status], None]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.api import Extra, Piece, Request, Result, TokenLogprobs
+from speclsp.engine.api import Extra, Request, Result, TokenLogprobs
 from speclsp.engine.http import json_fields, llamacpp_api, openai_api
 from speclsp.engine.http.json_fields import ParsedRequest
 from speclsp.engine.http.responses import status_and_message
@@ -126,12 +126,6 @@ def test_llama_cpps_random_seeds_and_sampling_without_one_draw_a_seed_for_each_r
         assert 0 <= min(seeds) <= max(seeds) < 2**31
 
 
-@given(seed=st.integers(0, 2**64 - 1).filter(lambda seed: seed != 2**32 - 1), temperature=st.floats(0, 100))
-def test_a_seed_of_the_client_is_used_as_it_is(seed: int, temperature: float):
-    for parse in (infill, openai):
-        assert parse(prompt="a", seed=seed, temperature=temperature).seed == seed
-
-
 def test_the_answer_reports_the_drawn_seed_and_a_request_with_it_is_the_same_request():
     ask = parsed(prompt="a", temperature=0.7, n_predict=5)
     settings = final(ask, result("b"))["generation_settings"]
@@ -142,15 +136,6 @@ def test_the_answer_reports_the_drawn_seed_and_a_request_with_it_is_the_same_req
 def test_the_language_server_sends_a_seed_of_its_own_so_its_suggestions_do_not_change():
     body = request_body(FimRequest(line_prefix="a", temperature=1.0))
     assert infill(**body) == infill(**body)
-
-
-def test_a_negative_top_k_means_all_as_in_llama_cpp():
-    assert infill(top_k=-1).top_k == infill(top_k=0).top_k == 0
-
-
-def test_one_stop_text_may_stand_alone_and_empty_ones_are_dropped():
-    assert infill(stop="x").stop == ("x",)
-    assert infill(stop=["", "x", ""]).stop == ("x",)
 
 
 @pytest.mark.parametrize(
@@ -213,28 +198,12 @@ def test_the_values_of_a_body_are_counted_without_parsing_it(value: Any, most: i
     assert json_fields.has_more_values(json.dumps(value).encode(), most) == (values - 1 + empty > most)
 
 
-def test_a_body_of_too_many_values_is_refused_and_a_text_that_looks_like_them_is_not():
-    with pytest.raises(InputError, match="more than 100000 values"):
-        infill(stop=[0] * 100_001)
-    assert infill(prompt="[],{}," * 100_000).line_prefix
-
-
 @given(count=st.integers(0, 30))
 def test_only_the_last_snippets_that_can_fit_are_read(count: int):
     """Each takes a token; the most relevant are last."""
     extra = [{"text": str(number)} for number in range(240 + count)]
     request = parsed(Config(engine=EngineConfig(context_tokens=256)), input_extra=extra).request
     assert [item.text for item in request.extra] == [item["text"] for item in extra][-256:]
-
-
-def test_a_path_of_very_many_steps_names_no_field():
-    assert llamacpp_api.select_fields({"a": {"b": 1}}, ["a/b", "/" * 10**6, "a/b/c"]) == {"a/b": 1}
-
-
-def test_a_long_prompt_is_not_repeated_in_each_answer():
-    assert openai_api.completions(json.dumps({"prompt": "x" * 65_536, "echo": True}).encode(), CONFIG).echo
-    with pytest.raises(InputError, match="echo is true: expected false with a prompt of more than 65536 characters"):
-        openai(prompt="x" * 65_537, echo=True)
 
 
 @given(body=st.binary(max_size=40))
@@ -272,42 +241,6 @@ def test_different_completions_keep_their_order_and_the_first_even_if_empty():
     texts = ["", "a", "b", "a", ""]
     assert [kept.text for kept in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
     assert [kept.text for kept in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
-
-
-def test_unstreamed_text_comes_with_the_final_object():
-    assert final(parsed(stream=True), result("abc"), "ab")["content"] == "c"
-    assert final(parsed(stream=True), result("abc"))["content"] == "abc"
-
-
-def test_a_line_end_that_was_streamed_already_counts_as_one_of_the_completion():
-    for text, has_new_line in {"a\nb": True, "ab": False}.items():
-        assert final(parsed(stream=True), result(text), text)["has_new_line"] is has_new_line
-
-
-LIKELY = [
-    TokenLogprobs(token=7, text="ab", logprob=-0.5, top=((7, "ab", -0.5), (8, "é", -1.5))),
-    TokenLogprobs(token=9, text="é", logprob=-3.0, top=((7, "ab", -0.25), (8, "x", -2.0))),
-]
-
-
-def test_likely_tokens_have_openai_s_four_lists():
-    assert openai_api.logprobs_json(LIKELY, 2, 3) == {
-        "tokens": ["ab", "é"],
-        "token_logprobs": [-0.5, -3.0],
-        "top_logprobs": [{"ab": -0.5, "é": -1.5}, {"ab": -0.25, "x": -2.0, "é": -3.0}],
-        "text_offset": [3, 5],
-    }
-    assert openai_api.logprobs_json(LIKELY, 0, 0)["top_logprobs"] is None
-
-
-def test_likely_tokens_have_llama_cpp_s_shape_in_pieces_and_wholes():
-    first = {"id": 7, "token": "ab", "bytes": [97, 98], "logprob": -0.5}
-    second = {"id": 8, "token": "é", "bytes": [195, 169], "logprob": -1.5}
-    wanted = [first | {"top_logprobs": [first, second]}]
-    whole = llamacpp_api.answer_json(parsed(n_probs=2), [result("ab", likely=LIKELY[:1])], "p", 0.0)
-    assert whole["completion_probabilities"] == wanted
-    piece = Piece(text="ab", tokens=(7,), source="", drafted=0, accepted=0, ms=1.0, likely=tuple(LIKELY[:1]))
-    assert llamacpp_api.piece_json(0, piece)["completion_probabilities"] == wanted
 
 
 def test_a_request_for_log_probabilities_is_the_same_request_otherwise():
@@ -376,12 +309,6 @@ def test_a_block_is_a_prefix_of_whole_lines_that_later_text_cannot_change(lines:
         assert llamacpp_api.block(text + "\n  more", indent) == kept
 
 
-def test_after_a_deadline_an_unstreamed_answer_ends_at_a_line_end():
-    assert final(parsed(), result("a\nb\nc", stop_type="deadline"))["content"] == "a\nb\n"
-    assert final(parsed(), result("abc", stop_type="deadline"))["content"] == "abc"
-    assert final(parsed(), result("a\nb", stop_type="limit"))["content"] == "a\nb"
-
-
 def test_a_deadline_ends_an_unstreamed_answer_at_a_line_end_and_a_streamed_one_anywhere():
     whole = parsed(t_max_predict_ms=250)
     assert (whole.request.deadline_ms, whole.line_ms) == (0, 250)
@@ -391,26 +318,6 @@ def test_a_deadline_ends_an_unstreamed_answer_at_a_line_end_and_a_streamed_one_a
         assert (ask.request.deadline_ms, ask.line_ms) == (250, 0)
     unlimited = parsed(t_max_predict_ms=-1)
     assert (unlimited.request.deadline_ms, unlimited.line_ms) == (0, 0)
-
-
-def test_both_names_of_a_field_are_accepted_and_the_apis_own_wins():
-    assert infill(max_tokens=5).max_tokens == openai(prompt="", n_predict=5).max_tokens == 5
-    assert infill(max_tokens=5, n_predict=6).max_tokens == openai(prompt="", max_tokens=6, n_predict=5).max_tokens == 6
-    assert infill(n=3).n == openai(prompt="", n_cmpl=3).n == 3
-
-
-def test_best_of_is_accepted_up_to_n():
-    assert openai(prompt="a", n=2, best_of=2, seed=1) == openai(prompt="a", n=2, seed=1)
-    with pytest.raises(InputError, match="best_of is 3: expected n"):
-        openai(prompt="a", n=2, best_of=3)
-
-
-def test_only_requested_fields_are_returned_and_unknown_ones_ignored():
-    answer = {"content": "x", "timings": {"prompt_n": 3}}
-    assert llamacpp_api.select_fields(answer, ["timings/prompt_n", "content", "nothing", "content/deeper"]) == {
-        "timings/prompt_n": 3,
-        "content": "x",
-    }
 
 
 def test_an_answer_that_the_model_could_not_compute_is_the_servers_error_and_says_what_to_do():

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.engine.engine_process import ABC, ANSWER, EngineProcess, events
+from support.engine.engine_process import ABC, ANSWER, EngineProcess
 from support.waiting import wait_until
 
 ROUND_MS = 20
@@ -83,49 +83,9 @@ def test_a_stream_gives_each_round_as_it_comes_and_then_the_totals(crawling: Eng
     assert running == 1, "the first round arrives while the others are computed"
 
 
-def test_a_request_of_llama_vim_gets_the_fields_it_names(engine: EngineProcess):
-    wanted = ["content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms"]
-    wanted += ["timings/prompt_per_second", "timings/predicted_n", "timings/predicted_ms"]
-    wanted += ["timings/predicted_per_token_ms", "timings/predicted_per_second", "truncated", "tokens_cached"]
-    answer = engine.infill(
-        id_slot=0,
-        input_extra=[{"text": "x = 1\n", "time": 12, "filename": "a.py"}],
-        n_predict=128,
-        stop=[],
-        n_indent=4,
-        top_k=40,
-        top_p=0.9,
-        samplers=["top_k", "top_p", "infill"],
-        stream=False,
-        cache_prompt=True,
-        t_max_prompt_ms=500,
-        t_max_predict_ms=1000,
-        response_fields=wanted,
-    )
-    assert list(answer) == wanted
-    assert (answer["content"], answer["timings/predicted_n"], answer["truncated"]) == (ANSWER, len(ANSWER), False)
-
-
 def test_a_prefill_only_request_generates_no_text(engine: EngineProcess):
     answer = engine.infill(n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
     assert (answer["content"], answer["tokens"], answer["stop_type"]) == ("", [], "limit")
-
-
-def test_an_openai_completion_has_openai_shapes(engine: EngineProcess):
-    body = {"model": "any", "prompt": "a\nbc", "suffix": "def", "max_tokens": 30, "echo": False, "logprobs": None}
-    answer = engine.http.post("/v1/completions", json=body | {"stop": None, "user": "me"}).json()
-    assert answer["object"] == "text_completion"
-    assert answer["model"] == "echo"
-    choice = {"index": 0, "text": engine.infill(input_prefix="a\n")["content"], "logprobs": None}
-    assert answer["choices"] == [choice | {"finish_reason": "stop"}]
-    assert answer["usage"].items() >= {"prompt_tokens": 7, "completion_tokens": 19, "total_tokens": 26}.items()
-
-
-def test_an_openai_prompt_without_a_suffix_is_completed_as_it_is(engine: EngineProcess):
-    answer = engine.http.post("/v1/completions", json={"prompt": ["abc"], "max_tokens": 4}).json()
-    assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("E:ba", "length")
-    whole = engine.http.post("/v1/completions", json={"prompt": "abc"}).json()
-    assert whole["choices"][0]["text"] == "E:ba7816bf:e3b0c442"
 
 
 def test_several_completions_come_as_a_list_of_different_texts_as_in_llama_cpp(engine: EngineProcess):
@@ -134,15 +94,6 @@ def test_several_completions_come_as_a_list_of_different_texts_as_in_llama_cpp(e
     assert [(answer["index"], answer["stop_type"]) for answer in answers] == [(0, "eos"), (1, "eos"), (2, "eos")]
     same = engine.infill(n_cmpl=3, n_predict=5)
     assert [answer["content"] for answer in same] == [ANSWER[:5]], "the same text is offered once"
-
-
-def test_streamed_rounds_carry_the_index_of_their_completion(engine: EngineProcess):
-    streamed = list(engine.stream(n_cmpl=2))
-    for index, text in enumerate([ANSWER, ANSWER + ":2"]):
-        mine = [event for event in streamed if event["index"] == index]
-        assert "".join(event["content"] for event in mine) == text
-        assert [event["stop"] for event in mine] == [False] * (len(mine) - 1) + [True]
-        assert mine[-1]["tokens_predicted"] == len(text)
 
 
 def test_stop_texts_end_the_answer_before_them(engine: EngineProcess):
@@ -162,10 +113,6 @@ def test_health_names_the_models(engine: EngineProcess):
     reply = engine.http.get("/health")
     assert reply.status_code == 200
     assert reply.json().items() >= {"status": "ok", "model": "echo", "device": "cpu", "version": "0.1.0"}.items()
-
-
-def test_the_one_model_is_listed(engine: EngineProcess):
-    assert [model["id"] for model in engine.http.get("/v1/models").json()["data"]] == ["echo"]
 
 
 def test_metrics_count_requests_tokens_and_times(engine: EngineProcess):
@@ -318,12 +265,6 @@ def test_a_compressed_body_is_refused_by_its_header(engine: EngineProcess, path:
     assert engine.infill()["content"] == ANSWER, "on the same connection"
 
 
-@pytest.mark.parametrize("coding", ["identity", "Identity", ""])
-def test_a_body_without_compression_may_say_so(engine: EngineProcess, coding: str):
-    reply = engine.http.post("/infill", json=ABC, headers={"content-encoding": coding})
-    assert reply.json()["content"] == ANSWER
-
-
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
@@ -422,10 +363,3 @@ def test_a_disconnected_client_without_streaming_stops_the_work_too(crawling: En
         crawling.http.post("/infill", json=ABC, timeout=0.05)
     wait_until(lambda: crawling.metric('cancelled_total{why="closed"}') == cancelled + 1)
     wait_until(lambda: crawling.busy() == (0, 0), SLOW_ROUND_MS / 1000)
-
-
-def test_a_client_that_does_not_read_delays_no_other(engine: EngineProcess):
-    with engine.http.stream("POST", "/infill", json=ABC | {"stream": True}) as reply:
-        time.sleep(0.05)
-        assert engine.infill()["content"] == ANSWER
-        assert "".join(event["content"] for event in events(reply)) == ANSWER

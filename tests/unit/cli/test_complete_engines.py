@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import io
 import json
 from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +16,9 @@ from support.lsp.faulty_http_server import FaultyServer, refuses
 from support.waiting import wait_until
 
 from speclsp.cli import terminal
-from speclsp.cli.complete import backend_completer
+from speclsp.cli.complete import backend_answer
 from speclsp.config import Config
 from speclsp.daemon import control
-from speclsp.lsp.backend import blocking
 from speclsp.lsp.backend.remote import backend_choice
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.weights import locations
@@ -108,7 +104,7 @@ def test_a_refused_request_is_the_error(run: Run):
 
 
 class ScriptedBackend:
-    """A backend that goes through `states`, one at each turn of the event loop."""
+    """A backend that goes through `states`, one at each turn of the event loop. It is closed at its end."""
 
     reads_ahead = kept_while_off = True
 
@@ -125,8 +121,8 @@ class ScriptedBackend:
             self.on_status(status)
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        yield StreamPiece(text="x", tokens=1)
-        raise AssertionError("read past the piece that was wanted")
+        yield StreamPiece(text="a + b\n", tokens=1)
+        raise AssertionError("read past the end of the suggestion")
 
     async def close(self, replaced: bool = False) -> None:
         self.closed = True
@@ -135,76 +131,47 @@ class ScriptedBackend:
 LOADING = Status(state="loading", message="loading the model", progress=0.5)
 
 
-def scripted(*states: Status) -> tuple[list[ScriptedBackend], Callable[[OnStatus], Backend]]:
-    """A list that gets the backend, and the function that makes it."""
-    made: list[ScriptedBackend] = []
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ScriptedBackend]]:
+    """Sets the states of the backend; returns a list that gets the backend."""
 
-    def connect(on_status: OnStatus) -> Backend:
-        made.append(ScriptedBackend(list(states), on_status))
-        return made[0]
+    def script(*states: Status) -> list[ScriptedBackend]:
+        made: list[ScriptedBackend] = []
 
-    return made, connect
+        def connect(config: Config, on_status: OnStatus, *_: object) -> Backend:
+            made.append(ScriptedBackend(list(states), on_status))
+            return made[0]
 
+        monkeypatch.setattr(backend_choice, "connect", connect)
+        return made
 
-def test_complete_prints_the_engines_sentence_about_a_setting_that_it_cannot_use(monkeypatch: pytest.MonkeyPatch):
-    problem = "mine.safetensors was altered."
-    notes: list[str] = []
-    _, connect = scripted(LOADING, Status(state="ready", message=problem))
-    monkeypatch.setattr(backend_choice, "connect", lambda config, on_status, **_: connect(on_status))
-    with ExitStack() as stack, terminal.progress() as bar:
-        backend_completer.open_completer(Config(), stack, bar, notes.append)
-    assert notes == [problem]
+    return script
 
 
-@pytest.mark.parametrize("state", blocking.UNAVAILABLE)
-def test_a_backend_that_cannot_serve_is_closed_and_its_message_raised(state: str):
-    made, connect = scripted(LOADING, Status(state=state, message="no memory"))
-    with pytest.raises(blocking.Unavailable, match="no memory") as caught, blocking.ready(connect, lambda status: None):
-        raise AssertionError("it is not ready")
-    assert made[0].closed and caught.value.state == state
-
-
-def test_a_reader_that_stops_early_cancels_the_stream():
-    made, connect = scripted(Status(state="ready"))
-    with blocking.ready(connect, lambda status: None) as backend:
-        pieces = backend.pieces(FimRequest())
-        assert next(pieces).text == "x"
-        pieces.close()
+def test_a_sentence_about_a_setting_is_printed_and_the_stream_is_left_at_the_suggestions_end(
+    run: Run, scripted: Callable[..., list[ScriptedBackend]]
+):
+    made = scripted(LOADING, Status(state="ready", message="mine.safetensors was altered."))
+    assert run() == (0, "a + b\n", "speclsp: mine.safetensors was altered.\n")
     assert made[0].closed
 
 
-class InterruptedBackend(ScriptedBackend):
-    """A backend whose stream is being cancelled when Ctrl-C is pressed."""
-
-    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        yield StreamPiece(text="x", tokens=1)
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-
-def test_an_interrupt_within_the_stream_is_raised_and_nothing_is_printed(caplog: pytest.LogCaptureFixture):
-    is_raised = False
-    try:
-        connect = partial(InterruptedBackend, [Status(state="ready")])
-        with blocking.ready(connect, lambda status: None) as backend:
-            pieces = backend.pieces(FimRequest())
-            assert next(pieces).text == "x"
-            pieces.close()
-    except KeyboardInterrupt:  # pytest.raises would keep the task alive
-        is_raised = True
-    gc.collect()  # asyncio reports an exception that nobody has read
-    assert is_raised and caplog.records == []
+@pytest.mark.parametrize("state", ["error", "stopped"])
+def test_a_backend_that_cannot_serve_is_closed_and_its_message_is_the_error(
+    state: str, run: Run, scripted: Callable[..., list[ScriptedBackend]]
+):
+    made = scripted(LOADING, Status(state=state, message="no memory. To try again: click."))
+    assert run() == (2, "", "speclsp: no memory.\n")
+    assert made[0].closed
 
 
 def test_a_download_by_the_engine_shows_progress_in_a_pipe_and_loading_does_not():
     stream = io.StringIO()
     bar = terminal.ProgressLine(stream)
-    backend_completer.draw_status(bar, LOADING)
+    backend_answer.draw_status(bar, LOADING)
     for done in (0, 200, 400):
         message = f"fetching a-model from the hub: {done} of 400 MB"
-        backend_completer.draw_status(bar, replace(LOADING, message=message, progress=done / 800))
+        backend_answer.draw_status(bar, replace(LOADING, message=message, progress=done / 800))
     bar.close()
     assert stream.getvalue().splitlines()[0] == "fetching a-model from the hub: 0 of 400 MB"
     assert len(stream.getvalue().splitlines()) < 4 and "loading" not in stream.getvalue()

@@ -148,21 +148,23 @@ def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: p
     assert installation.directories().status == FAIL
 
 
+USED = {"status": "ok", "pid": 7, "model": "tiny", "clients": 2}
+
+
 @pytest.mark.parametrize(
-    ("status_answer", "status", "words"),
+    ("statuses", "status", "words"),
     [
-        (None, OK, "no engine runs"),
-        ({"status": "starting"}, OK, "starting or stopping"),
-        ({"status": "ok", "pid": 7, "model": "tiny", "clients": 2}, OK, "process 7, tiny, ok, used by 2 editors"),
-        ({"status": "silent", "pid": 7, "model": ""}, WARN, "process 7, auto, silent"),
-        ({"status": "error", "pid": 7, "model": "tiny"}, WARN, "error"),
+        ([], OK, "no engine runs"),
+        ([{"status": "starting"}], OK, "starting or stopping"),
+        ([USED, {"status": "silent", "pid": 8, "model": ""}], WARN, "used by 2 editors; process 8, auto, silent"),
+        ([{"status": "error", "pid": 8, "model": "tiny"}, USED], WARN, "process 7, tiny, ok, used by 2 editors"),
     ],
 )
-def test_the_shared_engine_is_reported(
-    status_answer: dict[str, object] | None, status: str, words: str, monkeypatch: pytest.MonkeyPatch
+def test_the_shared_engines_are_reported(
+    statuses: list[dict[str, object]], status: str, words: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(control, "status", lambda: status_answer)
-    check = installation.shared_engine()
+    monkeypatch.setattr(control, "statuses", lambda: statuses)
+    check = installation.shared_engines()
     assert check.status == status and words in check.found
     assert bool(check.fix) == (status == WARN)
 
