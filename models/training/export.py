@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from models.training import adapter_file, releases
-from models.training.adapter_file import JOB, AdapterFacts
+from models.training.adapter_file import AdapterFacts
 from models.training.train import WORK
 from speclsp import private_files
 from speclsp.errors import InputError, SpeclspError
@@ -39,15 +39,11 @@ def data_line() -> str:
     return f"{len(listed)} packages ({', '.join(languages)}) under {', '.join(licences)}: models/training/packages.toml"
 
 
-def write_card(path: Path, weights: str, file: Path, facts: AdapterFacts) -> None:
+def write_card(path: Path, weights: str, file: Path) -> None:
     """Write an adapter's card."""
     card = tomlkit.document()
-    card["name"] = facts.name
     card["weights"] = weights
-    card["file"] = file.name
     card["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-    card["weights_sha256"] = facts.weights_sha256
-    card["jobs"] = [JOB]
     card["licence"] = LICENCE
     card["data"] = data_line()
     private_files.replace(path, tomlkit.dumps(card).encode(), mode=0o644)
@@ -63,7 +59,7 @@ def save(tensors: Mapping[str, Tensor], facts: AdapterFacts, weights: str, out: 
     """Write an adapter and its card into `out`. Returns the adapter's file. Raises SpeclspError."""
     file = out / f"{facts.name}.safetensors"
     adapter_file.write(tensors, facts, file)
-    write_card(out / f"{facts.name}.toml", weights, file, facts)
+    write_card(out / f"{facts.name}.toml", weights, file)
     return file
 
 

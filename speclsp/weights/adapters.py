@@ -2,8 +2,8 @@
 
     adapters/NAME.toml in models/ and <models_dir> ─► cards ─► read ─► AdapterFile: checked, not decoded
 
-An adapter belongs to weights, not to a model's name: its card and its file have the sum of the files that the weights
-come from (`sum_of_weights`). models/README.md describes both. engine/loading/adapter_merge.py merges the matrices.
+An adapter belongs to weights, not to a model's name: its file has the sum of the files that the weights come from
+(`sum_of_weights`). models/README.md describes both. engine/loading/adapter_merge.py merges the matrices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from speclsp import config
@@ -28,10 +28,9 @@ FORMAT = "speclsp-lora-1"
 MAX_BYTES = 8 << 20
 MAX_RANK = 1024
 MAX_CARD_BYTES = 1 << 16
-JOBS = ("fill",)
-FLOATS = ("BF16", "F16", "F32")
+NUMBERS = ("I8", "BF16", "F16", "F32")
 LINEAR = r"model\.layers\.\d{1,4}\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj)"
-TENSOR = re.compile(rf"base_model\.model\.({LINEAR})\.lora_([AB])\.weight(\.scale)?")
+TENSOR = re.compile(rf"base_model\.model\.({LINEAR})\.lora_[AB]\.weight(?:\.scale)?")
 SHA256 = r"[0-9a-f]{64}"
 METADATA = {  # of a file: the pattern of each value, and its description
     "format": (re.escape(FORMAT), repr(FORMAT)),
@@ -51,11 +50,9 @@ class AdapterCard:
     """An adapter as one adapters/NAME.toml describes it."""
 
     name: str
-    weights: str  # the card whose target it belongs to, or the name of the weights
     file: Path
+    weights: str  # the card whose target it belongs to, or the name of the weights
     sha256: str  # of the file
-    weights_sha256: str
-    jobs: tuple[str, ...]  # of JOBS
     licence: str
     data: str  # the training data, in a line
 
@@ -78,11 +75,14 @@ class AdapterFile:
     tensors: Mapping[str, StoredTensor]
     content: bytes
     body: int
-    name: str
     weights_sha256: str
     rank: int
     scale: float
-    jobs: tuple[str, ...] = ()  # as its card has them
+
+    @property
+    def name(self) -> str:
+        """The name of its card."""
+        return self.path.stem
 
     @property
     def label(self) -> str:
@@ -101,7 +101,7 @@ class AdapterFile:
 
     def use(self) -> dict[str, object]:
         """The adapter in the engine's state."""
-        return {"name": self.name, "sha256": self.sha256, "jobs": list(self.jobs)}
+        return {"name": self.name, "sha256": self.sha256, "jobs": ["fill"]}
 
     def error(self, problem: str) -> AdapterError:
         """`problem` continues a sentence that begins with the file."""
@@ -139,28 +139,9 @@ def read_card(path: Path) -> AdapterCard:
     except ValueError as error:
         raise CardError(f"{path} is not valid TOML: {error}.") from None
     table = CardTable(str(path), "", values, "an adapter's card")
-    card = AdapterCard(
-        name=table.text("name"),
-        weights=table.text("weights"),
-        file=path.parent / table.text("file"),
-        sha256=table.text("sha256"),
-        weights_sha256=table.text("weights_sha256"),
-        jobs=table.texts("jobs", ()),
-        licence=table.text("licence"),
-        data=table.text("data"),
-    )
+    texts = {key: table.text(key) for key in ("weights", "sha256", "licence", "data")}
     table.done()
-    if card.name != path.stem:
-        raise table.error("name", f"is {card.name!r}: expected {path.stem!r}, as the card's file")
-    file = table.text("file")
-    if Path(file).name != file or "\\" in file or not file.endswith(".safetensors"):
-        raise table.error("file", f"is {file!r}: expected the name of a .safetensors file beside the card")
-    for key, digest in (("sha256", card.sha256), ("weights_sha256", card.weights_sha256)):
-        if not re.fullmatch(SHA256, digest):
-            raise table.error(key, f"is {digest!r}: expected 64 hexadecimal digits")
-    if not card.jobs or not set(card.jobs) <= set(JOBS):
-        raise table.error("jobs", f"is {list(card.jobs)}: expected {list(JOBS)}")
-    return card
+    return AdapterCard(path.stem, path.with_suffix(".safetensors"), **texts)
 
 
 def sum_of_weights(directory: Path) -> str:
@@ -189,66 +170,55 @@ def sum_of_weights(directory: Path) -> str:
 
 def read(card: AdapterCard) -> AdapterFile:
     """The file of a card. Raises AdapterError: it is missing or damaged, or it is another one than the card says."""
-    file = read_file(card.file, card.sha256)
-    if file.weights_sha256 != card.weights_sha256:
-        raise file.error(
-            f"belongs to weights with the sha256 {file.weights_sha256}, and its card names {card.weights_sha256}"
-        )
-    return replace(file, jobs=card.jobs)
+    file = read_file(card.file)
+    if file.sha256 != card.sha256:
+        raise file.error(f"was altered: its sha256 is {file.sha256}, and its card says {card.sha256}")
+    return file
 
 
-def read_file(path: Path, sha256: str = "") -> AdapterFile:
-    """A checked file; `sha256`: its expected sum, if it has a card. Raises AdapterError."""
+def read_file(path: Path) -> AdapterFile:
+    """A file whose header, names and shapes agree. Raises AdapterError."""
     try:
         content = untrusted_files.read_plain(path, MAX_BYTES)
         body = 8 + safetensors_header.header_bytes(content[:64], len(content))
         tensors, metadata = safetensors_header.parse(content[8:body], len(content))
-        digest = hashlib.sha256(content).hexdigest()
-        if sha256 and digest != sha256:
-            raise Unreadable(f"was altered: its sha256 is {digest}, and its card says {sha256}")
         for key, (pattern, wanted) in METADATA.items():
             if not re.fullmatch(pattern, value := metadata.get(key, "")):
                 raise Unreadable(f"has {key} = {value[:80]!r} in its metadata: expected {wanted}")
     except Unreadable as error:
         raise AdapterError(f"{path} {error}. {WITHOUT}") from None
     file = AdapterFile(
-        path=path, sha256=digest, tensors=tensors, content=content, body=body,
-        name=metadata.get("name") or path.stem, weights_sha256=metadata["weights_sha256"],
-        rank=int(metadata["rank"]), scale=float(metadata["scale"]),
+        path=path, sha256=hashlib.sha256(content).hexdigest(), tensors=tensors, content=content, body=body,
+        weights_sha256=metadata["weights_sha256"], rank=int(metadata["rank"]), scale=float(metadata["scale"]),
     )  # fmt: skip
     check(file)
     return file
 
 
 def check(file: AdapterFile) -> None:
-    """Check the tensors' names, number formats and shapes against each other. Raises AdapterError."""
-    if file.rank > MAX_RANK or not math.isfinite(file.scale):
-        raise file.error(f"has rank {file.rank} and scale {file.scale}: expected at most {MAX_RANK}, and a number")
-    if not file.tensors:
-        raise file.error("has no tensors")
-    for name, stored in file.tensors.items():
-        match = TENSOR.fullmatch(name)
-        if match is None:
-            raise file.error(f"has a tensor {name[:120]!r}: expected matrices of attention and MLP, as PEFT names them")
-        linear, side, is_scale = match.groups()
-        other = f"base_model.model.{linear}.lora_{'B' if side == 'A' else 'A'}.weight"
-        if other not in file.tensors:
-            raise file.error(f"has a tensor {name!r} and no {other!r}")
-        if not is_scale:
-            check_matrix(file, name, stored, side)
-        elif file.tensors.get(name.removesuffix(".scale"), stored).dtype != "I8":
-            raise file.error(f"has a tensor {name!r} that scales no int8 matrix")
+    """Check the tensors' names, number formats and shapes against each other. Raises AdapterError.
 
-
-def check_matrix(file: AdapterFile, name: str, stored: StoredTensor, side: str) -> None:
-    """Check one matrix: A is [rank, in], B is [out, rank], and int8 has a scale for each row. Raises AdapterError."""
-    rank_axis = 0 if side == "A" else 1
-    if len(stored.shape) != 2 or 0 in stored.shape or stored.shape[rank_axis] != file.rank:
-        wanted = f"[{file.rank}, in]" if side == "A" else f"[out, {file.rank}]"
-        raise file.error(f"holds {name!r} as {list(stored.shape)}: rank {file.rank} expects {wanted}")
-    if stored.dtype == "I8":
-        scale = file.tensors.get(f"{name}.scale")
-        if scale is None or scale.dtype != "F32" or scale.shape != stored.shape[:1]:
-            raise file.error(f"holds {name!r} in int8: expected {name + '.scale'!r} as [{stored.shape[0]}] F32")
-    elif stored.dtype not in FLOATS:
-        raise file.error(f"holds {name!r} as {stored.dtype}: expected I8, {', '.join(FLOATS)}")
+    A is [rank, in], B is [out, rank], and a matrix in int8 has a scale for each row.
+    """
+    if file.rank > MAX_RANK or not math.isfinite(file.scale) or not file.tensors:
+        raise file.error(
+            f"has rank {file.rank}, scale {file.scale} and {len(file.tensors)} tensors: expected at most {MAX_RANK}, "
+            "a number, and matrices"
+        )
+    unread = dict(file.tensors)
+    for linear in file.linears:
+        for side, wanted in (("A", f"[{file.rank}, in]"), ("B", f"[out, {file.rank}]")):
+            name = f"base_model.model.{linear}.lora_{side}.weight"
+            stored = unread.pop(name, None)
+            if stored is None:
+                raise file.error(f"has no tensor {name!r}")
+            shape = list(stored.shape)
+            if len(shape) != 2 or 0 in shape or shape["AB".index(side)] != file.rank or stored.dtype not in NUMBERS:
+                expected = f"{wanted} in {', '.join(NUMBERS)}"
+                raise file.error(f"holds {name!r} as {shape} {stored.dtype}: rank {file.rank} expects {expected}")
+            scale = unread.pop(f"{name}.scale", None) if stored.dtype == "I8" else None
+            if stored.dtype == "I8" and (scale is None or scale.dtype != "F32" or list(scale.shape) != shape[:1]):
+                raise file.error(f"holds {name!r} in int8: expected {name + '.scale'!r} as {shape[:1]} F32")
+    if unread:
+        name = next(iter(unread))[:120]
+        raise file.error(f"has a tensor {name!r}: expected matrices of attention and MLP, as PEFT names them")

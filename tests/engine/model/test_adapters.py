@@ -133,21 +133,21 @@ SPOILT: dict[str, tuple[dict[str, object], str]] = {
     "other weights": ({"weights_sha256": "0" * 64}, "belongs to weights with the sha256 0000"),
     "another format": ({"format": "pt"}, "format = 'pt' in its metadata: expected 'speclsp-lora-1'"),
     "no rank": ({"rank": ""}, "rank = '' in its metadata: expected a number from 1 to 1024"),
-    "another rank": ({"rank": "8"}, r"as \[4, 192\]: rank 8 expects \[8, in\]"),
+    "another rank": ({"rank": "8"}, r"as \[4, 192\] I8: rank 8 expects \[8, in\]"),
     "an infinite scale": ({"scale": "1e999"}, "scale inf"),
     "NaN": ({"edit": put(f"{A}.scale", torch.full((4,), torch.nan))}, "not finite or too large"),
     "infinity": ({"edit": lambda t: t[A].copy_(torch.inf), "dtype": torch.bfloat16}, "not finite or too large"),
     "a change that overflows": ({"scale": "1e30"}, "not finite or too large"),
     "an unknown tensor": ({"edit": put("lm_head.lora_A.weight", torch.ones(4, 4))}, "has a tensor 'lm_head.lora_A"),
-    "half a pair": ({"edit": lambda t: [t.pop(A), t.pop(f"{A}.scale")]}, "has a tensor .* and no "),
+    "half a pair": ({"edit": lambda t: [t.pop(A), t.pop(f"{A}.scale")]}, "has no tensor .*lora_A"),
     "another width": ({"edit": put(A, torch.ones(4, 64).to(torch.int8))}, r"as \[192, 64\].*has it as \[192, 192\]"),
-    "no columns": ({"edit": put(A, torch.ones(4, 0).to(torch.int8))}, r"as \[4, 0\]: rank 4 expects"),
+    "no columns": ({"edit": put(A, torch.ones(4, 0).to(torch.int8))}, r"as \[4, 0\] I8: rank 4 expects"),
     "int8 without scales": ({"edit": lambda t: t.pop(f"{A}.scale")}, "in int8: expected .* F32"),
     "scales without int8": (
         {"edit": lambda t: t.update({f"{A}.scale": torch.ones(4)}), "dtype": torch.float32},
-        "scales no int8 matrix",
+        "has a tensor .*scale': expected matrices",
     ),
-    "doubles": ({"edit": put(A, torch.ones(4, 192).double())}, "as F64: expected I8, BF16, F16, F32"),
+    "doubles": ({"edit": put(A, torch.ones(4, 192).double())}, r"as \[4, 192\] F64: .* in I8, BF16, F16, F32"),
     "a layer too many": (
         {"edit": lambda t: t.update({name.replace("layers.0", "layers.5"): t[name].clone() for name in list(t)})},
         "adapts layer 5, and the model has the layers 0 to 4",
@@ -182,9 +182,6 @@ def test_a_file_that_its_card_does_not_describe_is_refused(tmp_path: Path):
     assert "it was truncated or altered" in problem_now()
     file.unlink()
     assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], ""), "a card without its file"
-    file.write_bytes(content)
-    small_adapters.write_card(file, "tiny", "1" * 64)
-    assert "and its card names 1111" in problem_now()
 
 
 @settings(max_examples=60)
@@ -219,12 +216,9 @@ def test_weights_are_named_by_their_published_file(tmp_path: Path):
     assert adapters.sum_of_weights(tmp_path) == "f" * 64, "a converted GGUF"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("jobs", ["fill", "next-edit"]), ("edit_format", "window"), ("drafts_for", "tiny")]
-)
-def test_a_bad_card_is_one_sentence_and_is_not_used(key: str, value: object, tmp_path: Path):
-    file = small_adapters.write(tmp_path)
-    small_adapters.write_card(file, "tiny", adapters.sum_of_weights(TARGET), **{key: value})
+@pytest.mark.parametrize("key", ["jobs", "edit_format", "drafts_for"])
+def test_a_bad_card_is_one_sentence_and_is_not_used(key: str, tmp_path: Path):
+    small_adapters.write_card(small_adapters.write(tmp_path), "tiny", **{key: "window"})
     (problem,) = adapters.listing(str(tmp_path))[1]
-    assert re.search(f"mine.toml.*{key} is .*(expected \\['fill'\\]|not a key)", problem)
+    assert re.search(f"mine.toml.*{key} is not a key", problem)
     assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], "")

@@ -54,7 +54,7 @@ def matrices(directory: Path, linears: tuple[str, ...] = LINEARS, dtype: torch.d
 
 def metadata(directory: Path, **changes: str) -> dict[str, str]:
     """The metadata of an adapter for the weights in `directory`."""
-    own = {"format": "speclsp-lora-1", "rank": str(RANK), "scale": str(SCALE), "jobs": "fill", "name": "mine"}
+    own = {"format": "speclsp-lora-1", "rank": str(RANK), "scale": str(SCALE)}
     return own | {"weights_sha256": adapters.sum_of_weights(directory)} | changes
 
 
@@ -68,25 +68,19 @@ def write(
     **changes: str,
 ) -> Path:
     """Write an adapter and its card into `models_dir`/adapters; `edit` and `changes` spoil tensors and metadata."""
-    tensors, texts = matrices(base, dtype=dtype), metadata(base, name=name)
+    tensors, texts = matrices(base, dtype=dtype), metadata(base)
     edit(tensors)
     file = models_dir / "adapters" / f"{name}.safetensors"
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, file, texts | changes)
-    write_card(file, weights, texts["weights_sha256"])
+    write_card(file, weights)
     return file
 
 
-def write_card(file: Path, weights: str, weights_sha256: str, **changes: object) -> None:
+def write_card(file: Path, weights: str, **changes: object) -> None:
     """Write the card of an adapter's file, with the file's present sum."""
-    values: dict[str, object] = {
-        "name": file.stem,
-        "weights": weights,
-        "file": file.name,
-        "weights_sha256": weights_sha256,
-    }
-    values |= {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-    values |= {"licence": "Apache-2.0", "data": "Random numbers.", "jobs": ["fill"]} | changes
+    values: dict[str, object] = {"weights": weights, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    values |= {"licence": "Apache-2.0", "data": "Random numbers."} | changes
     file.with_suffix(".toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
 
 

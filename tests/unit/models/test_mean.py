@@ -57,5 +57,5 @@ def test_the_command_writes_an_adapter_and_its_card(tmp_path: Path, capsys: pyte
     assert (made.rank, made.scale, made.weights_sha256) == (6, mean.SCALE, "0" * 64)
     wanted = torch.stack([change(part, FIRST) for part in parts]).mean(0)
     assert float((change(made, FIRST) - wanted).norm() / wanted.norm()) < 0.02  # int8
-    assert 'jobs = ["fill"]' in (tmp_path / "both.toml").read_text("utf-8")
+    assert 'weights = "qwen2.5-coder-0.5b-instruct"' in (tmp_path / "both.toml").read_text("utf-8")
     assert str(made.path) in capsys.readouterr().out

@@ -66,7 +66,7 @@ SIZES = {  # hidden, inner, layers, KV heads of 128: of Qwen2.5-Coder
 def test_a_model_that_auto_chooses_in_nf4_can_be_loaded(name: str):
     card, (hidden, inner, layers, kv_heads) = cards.load(name), SIZES[name]
     free_mib = card.memory_mib["nf4"] + cards.MARGIN_MIB
-    assert auto_choice.gpu_obstacle(card, free_mib, 10_000.0, can_nf4=True) == ""
+    assert auto_choice.obstacle(card, "cuda", free_mib, 10_000.0) == ""
     kv_bytes, matrix_bytes = 4 * layers * kv_heads * 128, 2 * 2 * hidden * inner
     plan = memory_plan.fit(card, ("nf4",), 4096, kv_bytes, DRAFT_KV_BYTES, free_mib, "cuda", matrix_bytes)
     assert plan.draft
