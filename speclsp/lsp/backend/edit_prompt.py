@@ -5,7 +5,7 @@ The format is that of Sweep's next-edit models (Apache-2.0).
     prompt ─► model ─► the window's new lines, each with its newline, then the end of text
 
 A text of the document never becomes a marker: `plain` takes a marker apart. A window that holds one is not sent,
-because its answer would hold the changed text: see `holds_marker`.
+because its answer would hold the changed text.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MARKER = re.compile(r"<(?=[|｜][^|｜\n]{1,40}[|｜]>)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunk:
-    """Lines that the user changed, without line ends, with one line of context on each side where it is known."""
+    """Lines that the user changed, without line ends. `first`: the number of the first one, from 1."""
 
     old: tuple[str, ...]
     new: tuple[str, ...]
-    path: str = ""  # "" is the prompt's own path
-    first: int = 1  # number of the first line, from 1
+    path: str
+    first: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,40 +40,32 @@ class EditInput:
     """A window of a file and its surroundings: lines without line ends."""
 
     path: str
-    before: tuple[str, ...]  # all lines above the window, or the last of them
+    before: tuple[str, ...]  # FILE_LINES lines above the window
     window: tuple[str, ...]
+    after: tuple[str, ...]  # FILE_LINES lines below the window
     hunks: tuple[Hunk, ...]  # the newest last
-    after: tuple[str, ...] = ()  # lines below the window
-    first: int = 1  # number of the window's first line, from 1
-    earlier: tuple[str, ...] | None = None  # the window before the last edit; None: as it is
-    cursor: tuple[int, int] | None = None  # line of the window and character in it, from 0
+    first: int  # number of the window's first line, from 1
+    earlier: tuple[str, ...]  # the window before the last edit
+    cursor: tuple[int, int]  # line of the window and character in it, from 0
 
 
 def format_sweep(edit: EditInput) -> str:
     """The prompt of format "sweep", for an answer that begins with the window's first line."""
-    file = plain("\n".join((*edit.before[-FILE_LINES:], *edit.window, *edit.after[:FILE_LINES])))
+    file = _plain_lines((*edit.before, *edit.window, *edit.after))
     hunks = "".join(
-        f"{_head(hunk.path or edit.path)}:{_rows(hunk.first, hunk.new)}\n{_blocks(hunk)}"
+        f"{SEPARATOR}{_name(hunk.path, hunk.first, hunk.new)}\n"
+        f"original:\n{_plain_lines(hunk.old)}\nupdated:\n{_plain_lines(hunk.new)}\n"
         for hunk in newest_hunks(edit.hunks)
     )
-    path, rows = plain(edit.path).replace("\n", " "), _rows(edit.first, edit.window)
-    earlier = plain("\n".join(edit.window if edit.earlier is None else edit.earlier))
+    current, (line, character) = [plain(line) for line in edit.window], edit.cursor
+    if line < len(current):
+        current[line] = plain(edit.window[line][:character]) + CURSOR + plain(edit.window[line][character:])
+    window = _name(edit.path, edit.first, edit.window)
     return (
-        f"{_head(edit.path)}\n{file}\n{hunks}"
-        f"{SEPARATOR}original/{path}:{rows}\n{earlier}\n"
-        f"{SEPARATOR}current/{path}:{rows}\n{_with_cursor(edit)}\n"
-        f"{SEPARATOR}updated/{path}:{rows}\n"
+        f"{SEPARATOR}{_line(edit.path)}\n{file}\n{hunks}"
+        f"{SEPARATOR}original/{window}\n{_plain_lines(edit.earlier)}\n"
+        f"{SEPARATOR}current/{window}\n" + "\n".join(current) + f"\n{SEPARATOR}updated/{window}\n"
     )
-
-
-def holds_marker(lines: Sequence[str]) -> bool:
-    """True if a line holds a text that `plain` changes."""
-    return any(_MARKER.search(line) for line in lines)
-
-
-def expected_answer(window: Sequence[str]) -> str:
-    """The answer for a window that stays as it is; the draft of any answer."""
-    return "\n".join(window) + "\n"
 
 
 def window_around(line: int, line_count: int) -> tuple[int, int]:
@@ -103,24 +95,14 @@ def plain(text: str) -> str:
     return _MARKER.sub(lambda match: match.group() + " ", text)
 
 
-def _head(path: str) -> str:
-    return SEPARATOR + plain(path).replace("\n", " ")
+def _plain_lines(lines: Sequence[str]) -> str:
+    return plain("\n".join(lines))
 
 
-def _blocks(hunk: Hunk) -> str:
-    old, new = plain("\n".join(hunk.old)), plain("\n".join(hunk.new))
-    return f"original:\n{old}\nupdated:\n{new}\n"
+def _line(path: str) -> str:
+    return plain(path).replace("\n", " ")
 
 
-def _rows(first: int, lines: Sequence[str]) -> str:
-    return f"{first}:{first + max(len(lines), 1) - 1}"
-
-
-def _with_cursor(edit: EditInput) -> str:
-    """The window without markers, and with CURSOR at the cursor."""
-    lines = [plain(line) for line in edit.window]
-    if edit.cursor is not None and edit.cursor[0] < len(lines):
-        line, character = edit.cursor
-        text = edit.window[line]
-        lines[line] = plain(text[:character]) + CURSOR + plain(text[character:])
-    return "\n".join(lines)
+def _name(path: str, first: int, lines: Sequence[str]) -> str:
+    """The name of some lines of a file: PATH:FIRST:LAST."""
+    return f"{_line(path)}:{first}:{first + max(len(lines), 1) - 1}"

@@ -69,7 +69,6 @@ class OpenImporters:
     may_see: Callable[[Document], Awaitable[bool]]
     _parser: SyntaxParser = field(default_factory=SyntaxParser)
     _trees: dict[str, tuple[Document, int, SyntaxTree | None]] = field(default_factory=dict)  # by URI
-    _known: dict[str, tuple[object, ImportedUses]] = field(default_factory=dict)  # by URI: the last uses, and their key
 
     async def is_defined(self, name: RenamedName, lines: Iterable[str] | None = None) -> bool:
         """True if the module defines the new name for others, and the old one no more.
@@ -93,7 +92,7 @@ class OpenImporters:
             for document in self._candidates(name):
                 if document.uri in modules or (tree := await self._tree(document)) is None:
                     continue
-                imported = self._imported(name, document, tree, frozenset(modules))
+                imported = self._imported(name, document, tree, modules)
                 await asyncio.sleep(0)  # messages are read between two documents
                 rules = record(document.language).imports
                 if imported.is_bound and rules and rules.exports and rules.exports(tree.text, name.new):
@@ -107,7 +106,6 @@ class OpenImporters:
     def closed(self, uri: str) -> None:
         """Forget a closed document."""
         self._trees.pop(uri, None)
-        self._known.pop(uri, None)
 
     def _candidates(self, name: RenamedName) -> Sequence[Document]:
         """The open documents that may import the name: those of the module's language family that hold it."""
@@ -142,23 +140,15 @@ class OpenImporters:
         self._trees[document.uri] = document, version, tree
         return tree if document.version == version else None
 
-    def _imported(
-        self, name: RenamedName, document: Document, tree: SyntaxTree, modules: frozenset[str]
-    ) -> ImportedUses:
+    def _imported(self, name: RenamedName, document: Document, tree: SyntaxTree, modules: set[str]) -> ImportedUses:
         """The uses in a document that imports the name from one of these modules."""
-        key = name, document, document.version, modules
-        known_key, known = self._known.get(document.uri, (None, ImportedUses()))
-        if key == known_key:
-            return known
+        paths = {self._path(uri, document.uri) for uri in modules}
 
         @functools.cache
         def means(module: str) -> bool:
-            return self._resolved(module, document.uri) in {self._path(uri, document.uri) for uri in modules}
+            return self._resolved(module, document.uri) in paths
 
-        imported = imported_uses(tree, name.old, name.new, means)
-        if imported.uses:  # an index that is built later may resolve what it does not know yet
-            self._known[document.uri] = key, imported
-        return imported
+        return imported_uses(tree, name.old, name.new, means)
 
     def _resolved(self, module: str, importer: str) -> str | None:
         """The path of the file that a module means in a document: by the index, or else among the open documents."""

@@ -3,8 +3,8 @@
     request ─► ghost text goes first ─► rules ─► uses in other open documents ─► model ─► offer
                                         the next one is asked where the one before has no edit
 
-Each document has one task at most. An edit of the document and a newer request cancel it. The rules run in one step of
-at most BUDGET_MS. After it, a thread parses the text for the next request.
+Each document has one task at most. An edit of the document and a newer request cancel it. A thread parses the text.
+Then the rules run in one step of at most BUDGET_MS.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ MAX_WAIT_S = 1.0
 MAX_REST = 400  # characters right of the cursor that are looked at
 MAX_NAME = 100  # characters left of the cursor that are looked at
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
-# Outcomes without a search: the next request has one of them too, and needs no tree.
-WITHOUT_PARSE = frozenset({Reason.GENERATED, Reason.CONFLICT, Reason.NO_RECENT_EDIT})
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
 log = logging.getLogger("speclsp.next_edit")
@@ -98,8 +96,6 @@ class NextEdits:
     producer: Producer = field(default_factory=Producer)
     _tasks: dict[str, asyncio.Task[Offer | None]] = field(default_factory=dict)  # by URI: the request under way
     _warm: set[str] = field(default_factory=set)  # languages whose grammar is loaded
-    _parsed: str = ""  # URI of the document that the producer has parsed last
-    _parsing: asyncio.Task[None] | None = None  # parses the text of the last answered request
 
     async def answer(self, document: Document, line: int, cursor: int, elsewhere: bool = False) -> Offer | None:
         """The edit to offer in a document as it is now; None also if it is superseded. `cursor`: its offset, on `line`.
@@ -145,17 +141,14 @@ class NextEdits:
         return offer
 
     async def _prepare(self, request: Request) -> None:
-        """Load the grammar and parse the document, in a thread, where an earlier request has not done that."""
+        """Load the grammar and parse the document, in a thread."""
         document = request.document
         await request.activity.forget_reload(document)
         if document.language not in self._warm:
             await asyncio.to_thread(self.producer.warm_up, document.language)
             self._warm.add(document.language)
-        if self._parsed != document.uri:
+        if request.activity.recent():
             await asyncio.to_thread(self.producer.prepare, text_near(document, request.cursor)[1], document.language)
-            self._parsed = document.uri
-        if self._parsing is not None and not self._parsing.done():
-            await asyncio.wait([self._parsing])  # the parser serves one caller at a time
 
     async def _wait_for_ghost_text(self) -> None:
         """Wait while the engine works on ghost text, MAX_WAIT_S at most."""
@@ -167,13 +160,8 @@ class NextEdits:
     # ── producers: an edit, the reason for none, or "" where it was not asked ─────────────────────────────────────────
 
     async def _by_rules(self, request: Request, reason: str) -> Found | str:
-        document = request.document
-        self._observe(document)
-        result = self._proposal(document, request.cursor, request.activity)
-        if isinstance(result, Found) or result not in WITHOUT_PARSE:
-            text = text_near(document, request.cursor)[1]
-            self._parsing = asyncio.create_task(self._parse_ahead(text, document.language))
-        return result
+        self._observe(request.document)
+        return self._proposal(request.document, request.cursor, request.activity)
 
     async def _elsewhere(self, request: Request, reason: str) -> Found | str:
         if not request.elsewhere or self._others is None or reason in (Reason.UNDOES, Reason.DECLINED):
@@ -191,13 +179,6 @@ class NextEdits:
         except Exception as error:  # its message may quote the document
             log.error("a model's next edit failed: %s", error_site(error))
             return Reason.FAILED
-
-    async def _parse_ahead(self, text: str, language: str) -> None:
-        """Parse the text of an answered request in a thread, so that the next request parses only what changes."""
-        try:
-            await asyncio.to_thread(self.producer.prepare, text, language, BUDGET_MS)
-        except Exception as error:  # its message may quote a document
-            log.error("a document was not parsed for the next edit: %s", error_site(error))
 
     def _proposal(
         self, document: Document, cursor: int, activity: RecentActivity, budget_ms: float = BUDGET_MS

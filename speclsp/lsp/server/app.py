@@ -150,7 +150,7 @@ def next_edits_of(app: App) -> NextEdits:
     from speclsp.lsp.context.chunk import path_in
     from speclsp.lsp.index.open_importers import OpenImporters
     from speclsp.lsp.next_edit.elsewhere import OtherDocuments
-    from speclsp.lsp.next_edit.model_producer import EditEngine, ModelProducer
+    from speclsp.lsp.next_edit.model_producer import ModelProducer
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.offers import Offers
     from speclsp.lsp.server.model_list import predicts_edits
@@ -162,8 +162,8 @@ def next_edits_of(app: App) -> NextEdits:
             raise EngineError("the backend is being replaced")
         return server.backend.stream(request)
 
-    engine = EditEngine(
-        predicts_edits=lambda: predicts_edits(server.backend_status),
+    model = ModelProducer(
+        is_available=lambda: predicts_edits(server.backend_status),
         stream=stream,
         session=lambda uri: server.session.pipeline.engine_session(uri) if server.session is not None else uri,
         path=lambda uri: path_in(server.notebooks.of(uri) or uri, documents.root(uri)),
@@ -184,7 +184,7 @@ def next_edits_of(app: App) -> NextEdits:
         lambda: server.session is not None and server.session.busy,
         app.recorder.next_edit_ended,
         lambda: app.recent_activity,
-        ModelProducer(engine),
+        model,
         OtherDocuments(OpenImporters(documents.documents, documents.root, index, may_see)),
     )
 

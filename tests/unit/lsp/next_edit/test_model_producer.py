@@ -11,10 +11,9 @@ import pytest
 from support.lsp.edited_document import EditDesk
 
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.edit_prompt import expected_answer
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, Status, StreamPiece
-from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, EditEngine, ModelProducer
+from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY, ModelProducer
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 from speclsp.lsp.next_edit.offers import Offer
 from speclsp.lsp.server.model_list import predicts_edits
@@ -67,7 +66,7 @@ class Desk(EditDesk):
         async def predicts_edits() -> bool:
             return engine.predicts_edits
 
-        self.model = ModelProducer(EditEngine(predicts_edits, engine.stream, lambda uri: "s", lambda uri: "app.py"))
+        self.model = ModelProducer(predicts_edits, engine.stream, lambda uri: "s", lambda uri: "app.py")
         self.edits = self.next_edits(self.model, counted=self.counted.append, ended=self.outcomes.append)
 
     def edit(self, old: str, new: str) -> None:
@@ -84,8 +83,8 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
     assert offer is not None and desk.applied(offer) == desk.document.text.replace(LOAD, EDITED)
     assert offer.kind == "model" and offer.confidence == pytest.approx(math.exp(-0.1))
     (request,) = desk.engine.requests
-    assert request.idle and request.draft_window == expected_answer(desk.document.text.splitlines())
-    edit = "<|file_sep|>app.py:2:4\noriginal:\n    name = ''\n\nupdated:\n    name = ''\n    size = 0\n\n"
+    assert request.idle and request.draft_window == desk.document.text
+    edit = "<|file_sep|>app.py:3:3\noriginal:\n\nupdated:\n    size = 0\n"
     assert request.raw_prompt is not None and edit in request.raw_prompt
     assert desk.engine.closed == 1 and desk.engine.rounds == 8, "the window is repeated from the 8th line on"
     assert desk.outcomes[-1].outcome == "shown" and desk.outcomes[-1].producer == "model"
@@ -158,15 +157,6 @@ async def test_a_rejected_edit_is_not_offered_again():
     assert offer is not None
     desk.edits.offers.rejected(offer.id)
     assert await desk.answer() is None and desk.outcomes[-1].outcome == "declined"
-
-
-async def test_the_second_window_lies_below_the_last_edit():
-    desk = Desk(ScriptedEngine(), TEXT + "".join(f"x{n} = {n}\n" for n in range(40)))
-    cursor = desk.document.offset({"line": 30, "character": 0}, "utf-32")
-    assert await desk.model.propose(desk.document, cursor, desk.activity.recent(), lambda *_: "") == "unchanged"
-    lines = desk.document.text.splitlines()
-    windows = [expected_answer(lines[first : first + 10]) for first in (28, 3)]
-    assert [request.draft_window for request in desk.engine.requests] == windows
 
 
 async def test_an_applied_edit_is_noticed_without_a_message():
