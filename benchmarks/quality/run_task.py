@@ -8,11 +8,10 @@ Only the context and the model are timed, and the model only where its answer is
 
 from __future__ import annotations
 
-import tempfile
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -27,21 +26,20 @@ from benchmarks.quality.cache.generation_cache import (
     model_key,
     read_text,
 )
-from benchmarks.quality.cache.source_digest import digest, index_source
 from benchmarks.quality.scoring.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
 from speclsp.cli import complete
-from speclsp.config import Config, cache_dir
+from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.errors import EngineError
-from speclsp.lsp.context import build, similar_code
+from speclsp.lsp.context import build, cross_file, similar_code
 from speclsp.lsp.context.cross_file import CrossFileSources
-from speclsp.lsp.context.warm_up import IndexWarmUp
+from speclsp.lsp.context.warm_up import ROUNDS
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index.query_cache import BUDGET_MS
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index import folder_reader
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
@@ -142,7 +140,7 @@ class TaskRunner:
         index = index_for(task)
         sources = CrossFileSources(index=index, patience_ms=PATIENCE_MS)
         if variant.patience_ms is not None:
-            index.cache.query_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
+            sources = replace(sources, patience_ms=variant.patience_ms)
             similar_code.FILE_WORDS.clear()
             similar_code.OWN_WORDS.clear()
             if variant.open_before:
@@ -150,7 +148,6 @@ class TaskRunner:
         began_s = perf_counter()
         context = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
         context_ms = (perf_counter() - began_s) * 1e3
-        index.close()
         request = replace(
             complete.engine_request(context, plan.max_tokens),
             speculate=variant.speculate and config.engine.speculative_decoding,
@@ -206,30 +203,23 @@ def seen_at(task: Task) -> tuple[Snapshot, SyntaxTree | None]:
     return snapshot, SyntaxParser().parse(task.language, task.text, PARSE_MS, near=task.cursor)
 
 
-def made_dir(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
-
-
-def index_for(task: Task) -> IndexReader:
+def index_for(task: Task) -> WorkspaceIndex:
     """Index of the task's package without the task's own file, because that holds the true text."""
-    index = IndexReader(str(task.root), indexed(task.root), hidden_rule=lambda path: path == task.path)
-    index.cache.query_ms = PATIENCE_MS
-    index.metadata("built")  # the database is open, as in an editor
+    index = indexed(task.root)
+    index.hidden_rule = lambda path: path == task.path
     return index
 
 
-def warm_up_index(index: IndexReader, path: str) -> None:
-    """Run the queries that the server runs in idle time once a document is open.
+def warm_up_index(index: WorkspaceIndex, path: str) -> None:
+    """Do what the server does in idle time once a document is open.
 
     The names are those of the file on the disk, the expected text included. They decide which answers are cached; none
     of the answers is about this file when the completion is measured.
     """
     hidden_rule, index.hidden_rule = index.hidden_rule, lambda _path: False
-    warm_up = IndexWarmUp(index, lambda _wait_s, _call: None)
-    warm_up.add(path)
-    while warm_up.run_slice():
-        pass
+    for _round in range(ROUNDS):
+        for _step in cross_file.warm_up_steps(path, index):
+            pass
     index.hidden_rule = hidden_rule
 
 
@@ -238,17 +228,10 @@ def patient(config: Config) -> Config:
     return replace(config, context=replace(config.context, parse_budget_ms=int(PARSE_MS)))
 
 
-@cache
-def indexed(root: Path) -> Path:
-    """The index of a package's folder, kept from run to run as long as it would be made the same."""
-    name = digest([str(root), index_source()])
-    database = cache_dir() / "quality" / "index" / name / "index.sqlite"
-    if not database.is_file():
-        making = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=made_dir(database.parent.parent)))
-        IndexReader.build(root, making / database.name).close()
-        with suppress(OSError):  # another run was quicker
-            making.rename(database.parent)
-    return database
+@lru_cache(maxsize=4)
+def indexed(root: Path) -> WorkspaceIndex:
+    """The index of a package's folder."""
+    return folder_reader.build(root)
 
 
 @lru_cache(maxsize=256)

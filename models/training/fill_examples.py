@@ -16,7 +16,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from benchmarks.quality import run_task
@@ -27,7 +26,6 @@ from speclsp.config import Config, ContextConfig
 from speclsp.engine.api import Request
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
-from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion
 
@@ -153,7 +151,7 @@ def request_of(
     plan = postprocess.plan(snapshot, tree, config.completion, open_files)
     if isinstance(plan, NoSuggestion):
         return None
-    with_index = index_of(root) if other_files else None
+    with_index = run_task.indexed(root) if other_files else None
     if with_index is not None:
         with_index.hidden_rule = lambda other: other == path  # it holds the answer
     sources = CrossFileSources(index=with_index, patience_ms=run_task.PATIENCE_MS)
@@ -176,15 +174,6 @@ def task_of(cut: Cut, root: Path, path: str, others: tuple[str, ...]) -> cursors
         id="", package="", root=root, path=path, language=cursors.LANGUAGES[PurePosixPath(path).suffix], text=cut.text,
         cursor=cut.cursor, truth=cut.answer, kind=cut.kind, below="", crosses=(), seen=False, open_paths=others,
     )  # fmt: skip
-
-
-@lru_cache(maxsize=2)
-def index_of(root: Path) -> IndexReader:
-    """The index of a release's folder, as the language server builds it."""
-    index = IndexReader(str(root), run_task.indexed(root))
-    index.cache.query_ms = run_task.PATIENCE_MS
-    index.metadata("built")  # the database is open, as in an editor
-    return index
 
 
 def open_beside(path: str, texts: Mapping[str, str], draw: random.Random) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from speclsp.config.directories import (
     accepts_files,
     cache_dir,
     config_path,
-    index_dir,
     log_dir,
     nearest_existing,
     runtime_dir,

@@ -84,11 +84,6 @@ def cache_dir() -> Path:
     return user_directory("cache")
 
 
-def index_dir() -> Path:
-    """Indexes of workspaces."""
-    return cache_dir() / "index"
-
-
 def log_dir() -> Path:
     """Logs; they hold no source text."""
     of_its_own = sys.platform == "darwin" or (sys.platform == "win32" and variable_dir("state") is None)

@@ -172,9 +172,7 @@ class ContextConfig:
     )
     suffix_tokens: int = setting(128, "Token budget for the text after the cursor.", advanced=True, low=0)
     cross_file_tokens: int = setting(512, "Token budget for snippets of other files. 0 disables them.", low=0)
-    index_workspace: bool = setting(
-        True, "Index the workspace's other files and their imports, in the user's cache directory."
-    )
+    index_workspace: bool = setting(True, "Index the workspace's other files and their imports, in memory.")
     parse_budget_ms: int = setting(
         10, "Processor time limit of a parse (ms). Beyond it the file counts as plain text.", advanced=True, low=1
     )

@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -50,15 +50,14 @@ from benchmarks.keystrokes.replay_editor import Editor, Key, Press, position
 from benchmarks.quality.tasks import packages as corpus
 from speclsp.cli import complete, terminal
 from speclsp.config import Config, changes
-from speclsp.errors import EngineError
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.server.workspace_indexes import START_S
 from speclsp.weights import auto_choice
 
 MODULE = "benchmarks.keystrokes.lines.change_server"
 ROOT = "file:///replay"
 USUAL_BODIES, QUICK_BODIES = 15, 3
 REPORTED_S = 0.3  # of rest, until the editor reports the cursor
-INDEXED_S, QUIET_S, POLL_S = 600.0, 20.0, 0.5
+QUIET_S, POLL_S = 60.0, 0.5
 QUIET_SHARE = 0.05  # of a core
 IDLE, LOADED = "idle", "loaded"  # conditions
 ABILITIES = {"outdent": True, "suggestionGrew": True}  # those of both extensions
@@ -91,18 +90,9 @@ def warm_up(server: Server, language: str, text: str) -> None:
     server.close(uri)
 
 
-def wait_for_index(server: Server, workspace: Path) -> None:
-    """Wait until the index of the folder is built. Raises EngineError."""
-    until_s = perf_counter() + INDEXED_S
-    with closing(IndexReader(str(workspace))) as index:
-        while not index.metadata("built"):
-            if perf_counter() > until_s:
-                raise EngineError(f"{workspace} was not indexed within {INDEXED_S:g} s.")
-            server.wait(lambda: False, POLL_S)
-
-
 def wait_until_quiet(server: Server) -> None:
-    """Wait until the server and its processes are idle, QUIET_S at most."""
+    """Wait until the server has indexed the folder and is idle, with its processes; QUIET_S at most."""
+    server.wait(lambda: False, START_S + POLL_S)
     until_s, before_s = perf_counter() + QUIET_S, processor_s(server)
     while perf_counter() < until_s:
         server.wait(lambda: False, POLL_S)
@@ -150,7 +140,6 @@ def type_keys(editor: Editor, keys: Sequence[Key]) -> list[Press]:
 def type_body(server: Server, body: Body) -> TypedBody:
     """Type a body's first lines in its workspace."""
     typing = TypingEditor(server, body)
-    wait_for_index(server, Path(body.root))
     wait_until_quiet(server)
     began_s, before_s = perf_counter(), processor_s(server)
     presses = type_keys(typing.editor, keys_of(body))

@@ -16,7 +16,6 @@ from speclsp.weights import model_directory
 
 PRODUCT = Path(speclsp.__file__).parent
 TOKEN_PACKAGES = ("engine/model", "engine/decoding", "engine/loading")  # any file in them may change a token
-INDEX_PACKAGES = ("lsp/index", "lsp/syntax")  # any file in them may change an index
 KINDS = ("*.py", "*.c", "*.h", "*.scm")
 
 
@@ -35,9 +34,3 @@ def source_digest(root: Path, packages: Sequence[str], kinds: Sequence[str] = KI
 def token_source() -> str:
     """Digest of the engine's source files that can change a token."""
     return source_digest(PRODUCT, TOKEN_PACKAGES)
-
-
-@cache
-def index_source() -> str:
-    """Digest of the source files that can change an index."""
-    return source_digest(PRODUCT, INDEX_PACKAGES)

@@ -28,7 +28,7 @@ from speclsp.lsp.completion.stream import LINGER_S, REMOTE_LINGER_S, Stream, Str
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.selection import Selections
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason, reason_without_backend
@@ -56,7 +56,7 @@ class Pipeline:
     _ignored: IgnoreFiles
     _parser: SyntaxParser = field(default_factory=SyntaxParser)
     _name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
-    index_of: Callable[[str | None], IndexReader | None] = lambda _root: None  # by URI of a workspace folder
+    index_of: Callable[[str | None], WorkspaceIndex | None] = lambda _root: None  # by URI of a workspace folder
     client_outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
     client_follows_growth: bool = False  # the client shows further lines that join a suggestion on the screen
     windows: build.Windows = field(default_factory=dict)

@@ -10,7 +10,6 @@ Elsewhere a better selection is looked for only while the cursor rests: completi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from time import perf_counter
@@ -22,8 +21,8 @@ from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.documents.uri_paths import folded
 from speclsp.lsp.index import file_imports
-from speclsp.lsp.index.query_cache import Deadline
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index.deadline import NEVER, Deadline
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.languages.import_rules import Import
@@ -36,14 +35,15 @@ LINES_A_SELECTION = 4  # of one scope: a better selection is looked for once in 
 _MODULES = 8  # whose importers are searched
 _IMPORTERS = 8  # of each
 LINES_A_STEP = 100  # of a document, in one step of the warm-up
-STEP_S = 0.001  # of reading one file, in one step of the warm-up
+STEP_MS = 1.0  # of one file, in one step of the warm-up
+READS = Deadline(0.004, lambda: 0.0)  # of the warm-up: it never passes, and each file may take 4 ms
 
 
 @dataclass(frozen=True, slots=True)
 class CrossFileSources:
     """Source of code beside the open documents, and the time of a search."""
 
-    index: IndexReader | None = None
+    index: WorkspaceIndex | None = None
     patience_ms: float = 6.0  # after it, the search returns what it has
     clock: Callable[[], float] = perf_counter
 
@@ -142,11 +142,10 @@ def _candidates(
     """Similar code, and True if the search lacked time. `left_out` receives reasons."""
     index = sources.index
     imports = [statement for text in place.imports for statement in file_imports.read(place.language, text)]
-    deadline = Deadline(sources.clock() + sources.patience_ms / 1000, sources.clock)
+    deadline = Deadline.after_ms(sources.patience_ms, sources.clock)
     own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
-    near = near_files(place.path, imports, index, files) if index is not None else ()
-    with index.shared_deadline(deadline) if index is not None else nullcontext():
-        chunks, why_not = similar_code.candidates(place, chain(own, files, near), deadline)
+    near = near_files(place.path, imports, index, files, deadline) if index is not None else ()
+    chunks, why_not = similar_code.candidates(place, chain(own, files, near), deadline)
     left_out += [why_not[file.path] for file in files if file.path in why_not]
     late = similar_code.NO_TIME in why_not.values() or deadline.passed()
     if late and index is not None:
@@ -154,19 +153,13 @@ def _candidates(
     return chunks, late
 
 
-def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
-    """Run all index queries for the document at `path` that do not depend on the cursor, one in each step."""
-    path = index.listed_path(path)
-    imports = index.imports(path)
-    for statement in imports:
+def warm_up_steps(path: str, index: WorkspaceIndex) -> Iterator[None]:
+    """Read the files near the document at `path`, and index the words of all of them, in steps of about STEP_MS."""
+    for file in islice(near_files(path, index.imports(path), index, (), READS), similar_code.FILES):
         yield
-        if statement.module:
-            index.resolve_module(statement.module, path)
-    for file in islice(near_files(path, imports, index, ()), similar_code.FILES):
-        yield
-        while similar_code.FILE_WORDS.get(file.text, Deadline(perf_counter() + STEP_S), file.key) is None:
+        while similar_code.FILE_WORDS.get(file.text, Deadline.after_ms(STEP_MS), file.key) is None:
             yield
-    lines = index.text(path).split("\n")[: similar_code.MAX_LINES // 2]
+    lines = index.text(path, READS).split("\n")[: similar_code.MAX_LINES // 2]
     for start in range(0, len(lines), LINES_A_STEP):
         yield
         for line in lines[start : start + LINES_A_STEP]:
@@ -181,23 +174,29 @@ def own_cut_off(place: ChunkPlace) -> tuple[str, str]:
 
 
 def near_files(
-    path: str, imports: Sequence[Import], index: IndexReader, open_already: Sequence[similar_code.SourceFile]
+    path: str,
+    imports: Sequence[Import],
+    index: WorkspaceIndex,
+    open_already: Sequence[similar_code.SourceFile],
+    deadline: Deadline = NEVER,
 ) -> Iterator[similar_code.SourceFile]:
     """Workspace files that are likely to hold similar code: tests, files beside, files with the same imports."""
     path = index.listed_path(path)
     known = {path, *(index.listed_path(file.path) for file in open_already)}
-    beside, users = index.files_like(path), importers_of_the_same(path, imports, index)
+    beside, users = index.files_like(path), importers_of_the_same(path, imports, index, deadline)
     for other in alternate(beside, users):
-        if other not in known and (text := index.text(other)):
+        if other not in known and (text := index.text(other, deadline)):
             known.add(other)
             yield similar_code.SourceFile(other, text)
 
 
-def importers_of_the_same(path: str, imports: Sequence[Import], index: IndexReader) -> Iterator[str]:
+def importers_of_the_same(
+    path: str, imports: Sequence[Import], index: WorkspaceIndex, deadline: Deadline
+) -> Iterator[str]:
     """Files that import a module which the document imports; its last import first: those are its own project's."""
-    modules = (index.resolve_module(statement.module, path) for statement in reversed(imports))
-    for module in islice(dict.fromkeys(filter(None, modules)), _MODULES):
-        yield from index.importers(module, _IMPORTERS)
+    modules = (index.resolve_module(statement.module, path, deadline) for statement in reversed(imports))
+    for module in islice(alternate(filter(None, modules)), _MODULES):
+        yield from index.importers(module, _IMPORTERS, deadline)
 
 
 def alternate(*sources: Iterable[str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from itertools import islice
 from sys import intern
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
-from speclsp.lsp.index.query_cache import Deadline
+from speclsp.lsp.index.deadline import Deadline
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.text_windows import normal_newlines
 

@@ -1,88 +1,64 @@
-"""Warms the index query cache for a newly opened document, in 2 ms slices while the event loop is idle.
+"""Reads and indexes the files near a newly opened document, in 2 ms slices of the event loop.
 
-Many queries do not depend on the cursor: the files that imports mean, the files nearby, the words in them. The context
-of one completion has a few milliseconds; with these answers cached, they are enough.
+The context of one completion has a few milliseconds. With the words of the near files in a cache, they are enough.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from time import perf_counter
 
 from speclsp.lsp.context import cross_file
-from speclsp.lsp.index.query_cache import Deadline
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index.deadline import Deadline
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 
-SLICE_S = 0.002  # no step starts after it: a keystroke waits no longer than for one slice
-STEP_S = 0.004  # a query that takes longer gets no answer
+SLICE_MS = 2.0  # no step starts after it: a keystroke waits no longer than for one slice
 BETWEEN_S = 0.02  # slices
-ROUNDS = 3  # an answer that was late, or came from the disk, may be there in the next round
+ROUNDS = 2  # the second one has the files for which the disk took too long in the first
 MAX_WAITING = 16  # documents
 
 log = logging.getLogger("speclsp.index")
 
 
-class IndexWarmUp:
-    """Warm-up of one workspace folder's index."""
+class WarmUp:
+    """Warm-up of one workspace folder's documents."""
 
-    def __init__(
-        self,
-        index: IndexReader,
-        call_later: Callable[[float, Callable[[], None]], object],
-        clock: Callable[[], float] = perf_counter,
-    ) -> None:
-        """`call_later` calls a function after a number of seconds."""
-        self._index, self._call_later, self._clock = index, call_later, clock
-        self._waiting: dict[str, int] = {}  # path in the folder -> rounds left, in order
-        self._steps: Iterator[None] | None = None  # for the first of them
-        self._is_late = False  # a step of this round took too long
-        self._is_scheduled = False
-        self._is_stopped = False
+    def __init__(self, index: WorkspaceIndex) -> None:
+        self._index = index
+        self._waiting: dict[str, None] = {}  # paths in the folder, in order
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while documents are being warmed."""
+        return self._task is not None and not self._task.done()
 
     def add(self, path: str) -> None:
         """Warm the cache for a document of the folder."""
-        if len(self._waiting) >= MAX_WAITING or self._is_stopped or self._index.is_hidden(path):
+        if len(self._waiting) >= MAX_WAITING or self._index.is_hidden(path):
             return
-        self._waiting.setdefault(path, ROUNDS)
-        self._schedule()
+        self._waiting[path] = None
+        if not self.is_busy:
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """Run no more queries."""
-        self._is_stopped = True
+        """Warm no more documents."""
         self._waiting.clear()
-        self._steps = None
+        if self._task is not None:
+            self._task.cancel()
 
-    def run_slice(self) -> bool:
-        """Run queries for one slice; True if there are more."""
-        end = Deadline(self._clock() + SLICE_S, self._clock)
-        while self._waiting and not end.passed():
-            self._step(next(iter(self._waiting)))
-        return bool(self._waiting)
-
-    def _step(self, path: str) -> None:
-        if self._steps is None:
-            self._steps, self._is_late = cross_file.warm_up_steps(path, self._index), False
-        deadline = Deadline(self._clock() + STEP_S, self._clock)
-        with self._index.shared_deadline(deadline):
-            is_done = next(self._steps, self) is self
-        self._is_late = self._is_late or deadline.passed()
-        if is_done:
-            self._steps = None
-            rounds = self._waiting.pop(path) - 1
-            if self._is_late and rounds:
-                self._waiting[path] = rounds
-
-    def _schedule(self) -> None:
-        if not self._is_scheduled and self._waiting:
-            self._is_scheduled = True
-            self._call_later(BETWEEN_S, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._is_scheduled = False
+    async def _run(self) -> None:
         try:
-            self.run_slice()
+            while self._waiting:
+                path = next(iter(self._waiting))
+                for _round in range(ROUNDS):
+                    await asyncio.sleep(BETWEEN_S)
+                    slice_end = Deadline.after_ms(SLICE_MS)
+                    for _step in cross_file.warm_up_steps(path, self._index):
+                        if slice_end.passed():
+                            await asyncio.sleep(BETWEEN_S)
+                            slice_end = Deadline.after_ms(SLICE_MS)
+                self._waiting.pop(path, None)
         except Exception as error:  # its message may quote a file
+            self._waiting.clear()
             log.error("stopped warming the index cache: %s", type(error).__name__)
-            self.stop()
-        self._schedule()

@@ -1,12 +1,16 @@
 """Imports of a workspace's files: statements, the files that they mean, the names of files, and packages of manifests.
 
+The statements are found by patterns: a grammar is C code of third parties, which a hostile file may crash or stop.
+
 Of a manifest, as package.json or go.mod, only the names of packages are read; malformed entries are skipped.
 """
 
 from __future__ import annotations
 
+import functools
 import posixpath
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 
@@ -15,9 +19,10 @@ from speclsp.lsp.documents.uri_paths import system_path
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES
 from speclsp.lsp.syntax.languages.import_rules import MAX_DEPTH, Import, KnownFiles, ManifestReader, by_path, joined
-from speclsp.lsp.syntax.tree import SyntaxTree
 
+_MAX_STATEMENTS = 500  # of one file
 _MAX_STATEMENT = 4000  # characters
+_COMMENT = re.compile(r"(?<![:\"'\w])//[^\n]*|(?<=\s)#[^\n]*")  # of code; a URL has slashes too
 _MAX_IMPORTS = 200  # in one statement
 _MAX_MODULE = 400
 _MAX_LEAF = 200
@@ -40,10 +45,28 @@ def read(grammar: str, statement: str) -> list[Import]:
     return list(islice(language.imports.read(statement), _MAX_IMPORTS))
 
 
-def read_all(tree: SyntaxTree) -> list[Import]:
-    """The imports of a file, in order."""
-    statements = (tree.text[start:end] for start, end in tree.imports())
-    return [imported for statement in statements for imported in read(tree.grammar, statement)]
+def statements(grammar: str, text: str) -> Iterator[str]:
+    """The import statements that begin at a line's start, without comments; each ends where its brackets are closed."""
+    starts = _starts(grammar)
+    for match in islice(starts.finditer(text), _MAX_STATEMENTS) if starts is not None else ():
+        start, statement, depth = match.start(), "", 0
+        while start <= len(text) and len(statement) <= _MAX_STATEMENT:
+            end = text.find("\n", start)
+            end = len(text) if end < 0 else end
+            line = _COMMENT.sub("", text[start:end])
+            statement += line + "\n"
+            depth += line.count("(") + line.count("{") - line.count(")") - line.count("}")
+            if depth <= 0 and not line.endswith("\\"):
+                yield statement[:-1]
+                break
+            start = end + 1
+
+
+@functools.cache
+def _starts(grammar: str) -> re.Pattern[str] | None:
+    language = BY_NAME.get(grammar)
+    rules = language.imports if language is not None else None
+    return re.compile(f"^(?:{rules.starts})", re.MULTILINE) if rules is not None else None
 
 
 def resolve(module: str, from_path: str, files: KnownFiles) -> str | None:

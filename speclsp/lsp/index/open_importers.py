@@ -22,7 +22,7 @@ from speclsp.lsp.documents.uri_paths import file_path, path_inside
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.file_imports import stem_of
 from speclsp.lsp.index.imported_uses import ImportedUses, NameUse, defined, imported_uses
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -65,7 +65,7 @@ class OpenImporters:
 
     documents: Documents
     root: Callable[[str], str | None]
-    index: Callable[[str | None], IndexReader | None]
+    index: Callable[[str | None], WorkspaceIndex | None]
     may_see: Callable[[Document], Awaitable[bool]]
     _parser: SyntaxParser = field(default_factory=SyntaxParser)
     _trees: dict[str, tuple[Document, int, SyntaxTree | None]] = field(default_factory=dict)  # by URI

@@ -3,7 +3,7 @@
 protocol/language_server.py     framing, lifecycle and document sync
 server.py                       state: settings, backend, session, status
 handlers.py, custom_requests.py one function per message; the table HANDLERS is below
-usage_stats, explain, index_supervisor, progress_bar      parts that follow the server's events
+usage_stats, explain, workspace_indexes, progress_bar      parts that follow the server's events
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from speclsp.observability.logfile import open_language_server_log
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import FimRequest, StreamPiece
     from speclsp.lsp.documents.document import Document
-    from speclsp.lsp.index.reader import IndexReader
+    from speclsp.lsp.index.workspace_index import WorkspaceIndex
     from speclsp.lsp.next_edit.next_edits import NextEdits
 
 HANDLERS: Mapping[str, Callable[..., Any]] = {
@@ -112,7 +112,7 @@ async def start(app: App) -> None:
     follow_recent_edits(app)
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")
     from speclsp.lsp.completion.session import Session
-    from speclsp.lsp.server.index_supervisor import IndexSupervisor
+    from speclsp.lsp.server.workspace_indexes import WorkspaceIndexes
 
     server.session = Session(
         server.config,
@@ -127,7 +127,7 @@ async def start(app: App) -> None:
     if server.client_follows_growth:
         server.session.on_grown = lambda request: server.protocol.notify(SUGGESTION_GREW, grown_params(request))
     server.publish_status()
-    app.index = IndexSupervisor(server.workspace_documents, lambda: server.is_remote)
+    app.index = WorkspaceIndexes(server.workspace_documents, lambda: server.is_remote)
     server.session.pipeline.index_of = app.index.index
     for document in server.documents:
         app.index.document_opened(document.uri)
@@ -175,7 +175,7 @@ def next_edits_of(app: App) -> NextEdits:
     async def may_see(document: Document) -> bool:
         return not await eligible(document) and not documents.hidden_reason(document.uri)
 
-    def index(root: str | None) -> IndexReader | None:
+    def index(root: str | None) -> WorkspaceIndex | None:
         return app.index.index(root) if app.index is not None else None
 
     return NextEdits(

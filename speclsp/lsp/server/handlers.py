@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
     from speclsp.lsp.next_edit.next_edits import NextEdits
     from speclsp.lsp.next_edit.recent_activity import RecentActivity
-    from speclsp.lsp.server.index_supervisor import IndexSupervisor
+    from speclsp.lsp.server.workspace_indexes import WorkspaceIndexes
 
 IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
 EMPTY: dict[str, object] = {"items": []}
@@ -54,7 +54,7 @@ class App:
     recorder: ExplainRecorder
     progress: ProgressBar
     start: Callable[[App], Coroutine[Any, Any, None]]  # creates the session and the index
-    index: IndexSupervisor | None = None  # created with the session
+    index: WorkspaceIndexes | None = None  # created with the session
     next_edits: NextEdits | None = None  # created after the session
     recent_activity: RecentActivity | None = None  # its recent edits, only while `next_edit.enabled` is on
 
@@ -195,6 +195,8 @@ def did_change_workspace_folders(app: App, params: types.DidChangeWorkspaceFolde
 def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
     """A document or a cell was edited."""
     server, documents = app.server, app.documents
+    if app.index is not None:
+        app.index.document_edited()
     if app.next_edits is not None:
         app.next_edits.cancel(uri)
     document = server.documents.get(uri)

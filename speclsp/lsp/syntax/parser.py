@@ -74,14 +74,6 @@ class SyntaxParser:
                 tree.head = self._parse_head(name, text[:head_end], budget_ms)
             return tree
 
-    def parse_once(self, language: str, text: str, budget_ms: float) -> SyntaxTree | None:
-        """The tree of the whole `text`, without reuse of an earlier tree and without keeping this one."""
-        name = grammar(language)
-        if name is None or len(text) > _MAX_CHARACTERS:
-            return None
-        with self._lock:
-            return self._parse_pieces(name, text, [(0, len(text))], budget_ms, aside=True)
-
     # ── called by SyntaxTree ──────────────────────────────────────────────────────────────────────────────────────────
 
     def parse_near(self, tree: SyntaxTree, offset: int, size: int, budget_ms: float) -> SyntaxTree | None:

@@ -39,7 +39,7 @@ queried = sorted(os.listdir(os.environ["HOME"]))
 lock = EngineFiles.of(config.Config()).try_lock()
 print(json.dumps({{
     "running": running, "queried": queried, "locked": lock is not None,
-    "runtime": str(config.runtime_dir()), "log": str(config.log_dir()), "index": str(config.index_dir()),
+    "runtime": str(config.runtime_dir()), "log": str(config.log_dir()),
     "config": str(config.config_path()), "cache": str(config.cache_dir()),
 }}))
 """
@@ -100,6 +100,5 @@ def test_another_user_with_roots_variables_uses_directories_of_its_own(isolated:
     assert Path(answer["runtime"]) == (systems / "speclsp" if systems.is_dir() else state / "run")
     assert answer["locked"]
     assert answer["log"] == str(state / "log")
-    assert answer["index"] == str(home / ".cache" / "speclsp" / "index")
     assert answer["config"] == str(home / ".config" / "speclsp" / "config.toml")
     assert answer["cache"] == str(home / ".cache" / "speclsp")

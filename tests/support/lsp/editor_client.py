@@ -197,10 +197,3 @@ def units(text: str, encoding: str) -> int:
     if encoding == "utf-32":
         return len(text)
     return len(text.encode("utf-8")) if encoding == "utf-8" else len(text.encode("utf-16-le")) // 2
-
-
-def is_indexer(process: psutil.Process) -> bool:
-    """True if the process maintains the index of a workspace folder."""
-    with suppress(psutil.Error):
-        return "speclsp.lsp.index.worker" in " ".join(process.cmdline())
-    return False

@@ -35,7 +35,7 @@ MAX_JOB_BYTES = 1 << 20
 ONE_AT_A_TIME = threading.Lock()
 SERVER_MODULES = (  # a server imports them until its first answer
     *("speclsp.cli.entry", "speclsp.lsp.server.app", "speclsp.lsp.server.model_list", "speclsp.daemon.control"),
-    *("speclsp.lsp.completion.session", "speclsp.lsp.completion.pipeline", "speclsp.lsp.server.index_supervisor"),
+    *("speclsp.lsp.completion.session", "speclsp.lsp.completion.pipeline", "speclsp.lsp.server.workspace_indexes"),
     *("speclsp.lsp.next_edit.model_producer", "speclsp.lsp.next_edit.offers", "speclsp.daemon.engine_files"),
     *("speclsp.lsp.backend.remote.backend_choice", "speclsp.lsp.backend.engine_http", "speclsp.cli.models"),
     *("speclsp.cli.models.model_commands", "httpx", "anyio", "speclsp.lsp.backend.engine_client"),

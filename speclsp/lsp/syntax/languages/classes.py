@@ -54,7 +54,7 @@ def _jvm_file(module: str, from_path: str, files: KnownFiles) -> str | None:
     return path or by_end(module.replace(".", "/") + ".java", from_path, files)
 
 
-_IMPORTS = ImportRules(read=class_imports, resolve=by_class)
+_IMPORTS = ImportRules(read=class_imports, resolve=by_class, starts=r"(?:import|using)\s")
 
 JAVA = Language(
     name="java",
@@ -84,7 +84,7 @@ PHP = Language(
         pattern=MODIFIERS + r"(?P<keyword>function|class|interface|trait|enum)\s+&?(?P<name>\w+)"
     ),
     indexed=".php",
-    imports=ImportRules(read=_php_imports, resolve=by_class),
+    imports=ImportRules(read=_php_imports, resolve=by_class, starts=r"(?:use|namespace)\s"),
 )
 KOTLIN = Language(
     name="kotlin",
@@ -98,7 +98,7 @@ KOTLIN = Language(
     definition=TYPES,
     indexed=".kt .kts",
     family="java",
-    imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file),
+    imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file, starts=r"import\s"),
 )
 SCALA = Language(
     name="scala",
@@ -118,5 +118,5 @@ SCALA = Language(
     definition=TYPES,
     indexed=".scala .sc .sbt",
     family="java",
-    imports=ImportRules(read=_scala_imports, resolve=_jvm_file),
+    imports=ImportRules(read=_scala_imports, resolve=_jvm_file, starts=r"import\s"),
 )

@@ -30,7 +30,7 @@ C = Language(
         pattern=keyword_pattern("struct|class|union|enum", after=r"\s*(?:final\s*)?(?::[^:].*)?\{")
     ),
     indexed=".c",
-    imports=ImportRules(read=_c_imports, resolve=by_path, written_suffixes=(".h", ".hpp")),
+    imports=ImportRules(read=_c_imports, resolve=by_path, starts=r"#\s*include\b", written_suffixes=(".h", ".hpp")),
 )
 CPP = replace(
     C,
@@ -78,7 +78,7 @@ GO = Language(
         repeatable=("init", "_"),
     ),
     indexed=".go",
-    imports=ImportRules(read=_go_imports, resolve=_go_file, manifests={"go.mod": _go_manifest}),
+    imports=ImportRules(read=_go_imports, resolve=_go_file, starts=r"import\b", manifests={"go.mod": _go_manifest}),
 )
 
 
@@ -183,7 +183,11 @@ RUST = Language(
     ),
     indexed=".rs",
     imports=ImportRules(
-        read=_rust_imports, resolve=_rust_file, directory_stems=("mod",), manifests={"Cargo.toml": _rust_manifest}
+        read=_rust_imports,
+        resolve=_rust_file,
+        starts=r"(?:pub(?:\([^)\n]*\))?\s+)?(?:use|mod)\s",
+        directory_stems=("mod",),
+        manifests={"Cargo.toml": _rust_manifest},
     ),
 )
 
@@ -215,5 +219,5 @@ SWIFT = Language(
     line_ends_inside=(": x", " x in"),
     definition=TYPES,
     indexed=".swift",
-    imports=ImportRules(read=_swift_imports, resolve=_swift_file),
+    imports=ImportRules(read=_swift_imports, resolve=_swift_file, starts=r"(?:@\w+\s+)?import\s"),
 )

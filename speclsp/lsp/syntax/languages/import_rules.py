@@ -52,6 +52,7 @@ class ImportRules(NamedTuple):
 
     read: Reader
     resolve: Resolver
+    starts: str  # pattern of the beginning of a line that begins an import statement
     names_can_be_files: bool = False  # from a import b, where b is a file
     directory_stems: tuple[str, ...] = ()  # of the files that stand for their directory
     written_suffixes: tuple[str, ...] = ()  # of files, in a module's name

@@ -126,6 +126,7 @@ PYTHON = Language(
     imports=ImportRules(
         read=_imports,
         resolve=_file,
+        starts=r"import\s|from\s+[\w.]+\s+import\b",
         names_can_be_files=True,
         directory_stems=("__init__",),
         exports=lambda text, name: True,  # imported names too

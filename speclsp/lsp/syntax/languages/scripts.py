@@ -95,6 +95,7 @@ _RULES = replace(C_RULES, string=QUOTES, long_string=r"`(?:\\.|[^`\\])*(?:`|\Z)"
 _IMPORTS = ImportRules(
     read=_imports,
     resolve=_file,
+    starts=r"import\b|export\s*(?:type\s*)?[*{]|(?:const|let|var)\s[^=;]{1,2000}=\s*require\s*\(",
     directory_stems=("index",),
     written_suffixes=(".js", ".ts", ".mjs", ".jsx", ".tsx"),
     manifests={"package.json": _package, "tsconfig.json": _paths, "jsconfig.json": _paths},

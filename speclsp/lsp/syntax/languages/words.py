@@ -26,7 +26,7 @@ def _lua_file(module: str, from_path: str, files: KnownFiles) -> str | None:
     return by_path(module.replace(".", "/"), from_path, files)
 
 
-_IMPORTS = ImportRules(read=_imports, resolve=by_path)
+_IMPORTS = ImportRules(read=_imports, resolve=by_path, starts=r"(?:source|\.|require|require_relative|load)[\s(]")
 _RUBY_OPENS = BRACKET + r"|\bdo\s*(?:\|[^|]*\|)?\s*$|\{\s*\|[^|]*\|\s*$"
 
 BASH = Language(
@@ -84,5 +84,5 @@ LUA = Language(
     branch_words="end|else|elseif|until",
     definition=DefinitionRules(pattern=MODIFIERS + r"(?P<keyword>function)\s+(?P<name>[\w.:]+)\s*\("),
     indexed=".lua",
-    imports=_IMPORTS._replace(resolve=_lua_file),
+    imports=_IMPORTS._replace(resolve=_lua_file, starts=r"local\s[^=\n]*=\s*require\b"),
 )

@@ -15,8 +15,9 @@ from speclsp.lsp.context import build, selection
 from speclsp.lsp.context.chunk import Chunk
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index import file_cache, reader
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index import file_cache, folder_reader, workspace_index
+from speclsp.lsp.index.folder_reader import FolderReader, Job
+from speclsp.lsp.index.workspace_index import FileChange, WorkspaceIndex
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 CLIENT = '''"""Talks to the shop."""
@@ -56,22 +57,20 @@ def print_invoices(address):
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> tuple[Path, IndexReader]:
+def shop(tmp_path: Path) -> tuple[Path, WorkspaceIndex]:
     root = tmp_path / "root"
     (root / "shop").mkdir(parents=True)
     (root / "shop" / "__init__.py").write_text("")
     (root / "shop" / "client.py").write_text(CLIENT)
     (root / "shop" / "wire.py").write_text("class Wire:\n    def ask(self, what, since):\n        return []\n")
     (root / "invoices.py").write_text(OTHER_USE)
-    index = IndexReader.build(root, tmp_path / "index.sqlite")
-    index.cache.query_ms = 60_000
-    return root, index
+    return root, folder_reader.build(root)
 
 
 LOOP = "from shop.client import Client\n\n\ndef main(client: Client):\n    client.fetch_orders(1)\n    ¦\n"
 
 
-def shown(root: Path, index: IndexReader | None, marked: str) -> tuple[Chunk, ...]:
+def shown(root: Path, index: WorkspaceIndex | None, marked: str) -> tuple[Chunk, ...]:
     """Chunks of other files in the context at the ¦ of a document main.py."""
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
@@ -85,29 +84,28 @@ def text_of(chunks: tuple[Chunk, ...]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
-def test_similar_code_of_a_closed_file_is_shown(shop: tuple[Path, IndexReader]):
+def test_similar_code_of_a_closed_file_is_shown(shop: tuple[Path, WorkspaceIndex]):
     chunks = shown(
         *shop, "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     )
     assert 'for order in client.fetch_orders("2026-01-01"):' in text_of(chunks)
 
 
-def test_code_with_a_key_is_not_shown(shop: tuple[Path, IndexReader]):
+def test_code_with_a_key_is_not_shown(shop: tuple[Path, WorkspaceIndex]):
     root, _ = shop
     marked = "from shop.client import connect\n\n\ndef send_invoices(address):\n    client = connect(address)\n    ¦\n"
     key = f'    api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"\n'
     (root / "invoices.py").write_text(OTHER_USE.replace("    for order", key + "    for order"))
-    index = IndexReader.build(root, root.parent / "with_key.sqlite")
-    index.cache.query_ms = 60_000
+    index = folder_reader.build(root)
     assert "AKIA" in index.text("invoices.py") and "print_invoice" not in text_of(shown(root, index, marked))
 
 
-def test_without_an_index_closed_files_are_not_shown(shop: tuple[Path, IndexReader], tmp_path: Path):
+def test_without_an_index_closed_files_are_not_shown(shop: tuple[Path, WorkspaceIndex], tmp_path: Path):
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
-    assert shown(shop[0], None, text) == shown(shop[0], IndexReader(str(shop[0]), tmp_path / "none.sqlite"), text) == ()
+    assert shown(shop[0], None, text) == shown(shop[0], WorkspaceIndex(str(shop[0])), text) == ()
 
 
-def test_a_file_that_the_index_hides_is_never_shown(shop: tuple[Path, IndexReader]):
+def test_a_file_that_the_index_hides_is_never_shown(shop: tuple[Path, WorkspaceIndex]):
     root, index = shop
     assert "invoices.py" in {chunk.path for chunk in shown(root, index, LOOP)}
     index.hidden_rule = lambda path: True
@@ -117,7 +115,7 @@ def test_a_file_that_the_index_hides_is_never_shown(shop: tuple[Path, IndexReade
 class TypedFile:
     """A document main.py that is typed into, with one selection for all its prompts."""
 
-    def __init__(self, root: Path, index: IndexReader | None) -> None:
+    def __init__(self, root: Path, index: WorkspaceIndex | None) -> None:
         self.root, self.selections = root, selection.Selections()
         self.sources = CrossFileSources(index=index, patience_ms=60_000)
         self.config = ContextConfig(parse_budget_ms=2000)
@@ -145,36 +143,40 @@ class TypedFile:
 TYPED = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    "
 
 
-def hide(root: Path, index: IndexReader) -> None:
+def hide(root: Path, index: WorkspaceIndex) -> None:
     index.hidden_rule = lambda path: path == "invoices.py"
 
 
-def delete(root: Path, index: IndexReader) -> None:
+def read_again(index: WorkspaceIndex) -> None:
+    FolderReader(index, lambda function: function()).execute(Job(["invoices.py"]))
+
+
+def delete(root: Path, index: WorkspaceIndex) -> None:
     (root / "invoices.py").unlink()
-    IndexReader.build(root, index.database)
+    read_again(index)
 
 
-def change_unseen_by_the_index(root: Path, index: IndexReader) -> None:
+def change_unseen_by_the_index(root: Path, index: WorkspaceIndex) -> None:
     (root / "invoices.py").write_text("\n" + OTHER_USE.replace("print_invoice_line", "print_another_line"))
 
 
-def remove_the_index(root: Path, index: IndexReader) -> None:
-    index.database.unlink()
+def leave_the_index(root: Path, index: WorkspaceIndex) -> None:
+    index.apply([FileChange("invoices.py")])
 
 
-def give_a_key(root: Path, index: IndexReader) -> None:
+def give_a_key(root: Path, index: WorkspaceIndex) -> None:
     (root / "invoices.py").write_text(
         OTHER_USE.replace("print_invoice_line(order)", f'api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"')
     )
-    IndexReader.build(root, index.database)
+    read_again(index)
 
 
-@pytest.mark.parametrize("change", [hide, delete, change_unseen_by_the_index, give_a_key, remove_the_index])
+@pytest.mark.parametrize("change", [hide, delete, change_unseen_by_the_index, give_a_key, leave_the_index])
 def test_code_that_may_not_be_shown_any_more_is_in_no_later_prompt(
-    shop: tuple[Path, IndexReader], change: Callable[[Path, IndexReader], None], monkeypatch: pytest.MonkeyPatch
+    shop: tuple[Path, WorkspaceIndex], change: Callable[[Path, WorkspaceIndex], None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(file_cache, "RECHECK_S", 0.0)  # the disk is checked at every prompt
-    monkeypatch.setattr(reader, "HOLDS_S", 60.0)  # a busy machine answers in time
+    monkeypatch.setattr(workspace_index, "HOLDS_S", 60.0)  # a busy machine answers in time
     typed = TypedFile(*shop)
     before, same = typed.context(TYPED), typed.context(TYPED + "c")
     change(*shop)
@@ -184,7 +186,7 @@ def test_code_that_may_not_be_shown_any_more_is_in_no_later_prompt(
         assert "print_invoice_line" not in text_of(context.extra) and "AKIA" not in text_of(context.extra)
 
 
-def test_code_of_an_open_document_leaves_the_selection_when_it_is_edited_or_closed(shop: tuple[Path, IndexReader]):
+def test_code_of_an_open_document_leaves_the_selection_when_it_is_edited_or_closed(shop: tuple[Path, WorkspaceIndex]):
     root, typed = shop[0], TypedFile(shop[0], None)
     other = Snapshot((root / "invoices.py").as_uri(), "python", 1, OTHER_USE, 0)
     assert "print_invoice_line" in text_of(typed.context(TYPED, other).extra)
@@ -194,7 +196,7 @@ def test_code_of_an_open_document_leaves_the_selection_when_it_is_edited_or_clos
     assert typed.context(TYPED + "cl").extra == ()
 
 
-def test_a_better_selection_that_waits_is_not_shown_once_its_file_is_hidden(shop: tuple[Path, IndexReader]):
+def test_a_better_selection_that_waits_is_not_shown_once_its_file_is_hidden(shop: tuple[Path, WorkspaceIndex]):
     typed = TypedFile(*shop)
     typed.context("def main():\n    pass\n")
     assert "print_invoice_line" in text_of(typed.context(TYPED, better=True).extra)
@@ -203,7 +205,7 @@ def test_a_better_selection_that_waits_is_not_shown_once_its_file_is_hidden(shop
     assert "print_invoice_line" not in text_of(typed.selection.better)
 
 
-def test_open_documents_with_one_path_are_checked_each(shop: tuple[Path, IndexReader]):
+def test_open_documents_with_one_path_are_checked_each(shop: tuple[Path, WorkspaceIndex]):
     """The cells of a notebook, and files outside the workspace folder: the path shown is their name."""
     typed = TypedFile(shop[0], None)
     first, second, own_name = (
@@ -219,7 +221,7 @@ def test_open_documents_with_one_path_are_checked_each(shop: tuple[Path, IndexRe
     assert "print_invoice_line" not in text_of(typed.context(TYPED + "c", edited).extra)
 
 
-def test_text_that_was_deleted_from_the_document_itself_is_in_no_later_prompt(shop: tuple[Path, IndexReader]):
+def test_text_that_was_deleted_from_the_document_itself_is_in_no_later_prompt(shop: tuple[Path, WorkspaceIndex]):
     typed = TypedFile(shop[0], None)
     typed.config = replace(typed.config, prefix_tokens=256, suffix_tokens=64)
     above = OTHER_USE + "".join(f"value_{number} = {number}\n" for number in range(400))
@@ -242,7 +244,9 @@ BODY = """    total = 0
 
 @given(st.data())
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_two_prompts_of_a_region_differ_only_behind_the_snippets(shop: tuple[Path, IndexReader], data: st.DataObject):
+def test_two_prompts_of_a_region_differ_only_behind_the_snippets(
+    shop: tuple[Path, WorkspaceIndex], data: st.DataObject
+):
     """Keys, Enters and deleted text, with searches for a better selection between them that nobody has computed."""
     typed, steps = TypedFile(*shop), data.draw(st.lists(st.integers(0, len(BODY)), min_size=2, max_size=6))
     searches = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
@@ -256,7 +260,7 @@ def test_two_prompts_of_a_region_differ_only_behind_the_snippets(shop: tuple[Pat
 
 
 def test_a_better_selection_keeps_the_order_of_what_stays_and_is_used_once_it_is_computed(
-    shop: tuple[Path, IndexReader],
+    shop: tuple[Path, WorkspaceIndex],
 ):
     typed = TypedFile(*shop)
     first = typed.context("def main():\n    pass\n").extra
@@ -271,7 +275,7 @@ def test_a_better_selection_keeps_the_order_of_what_stays_and_is_used_once_it_is
     assert chosen == (kept, new), "the kept one stays first, so its tokens stay cached"
 
 
-def test_a_better_selection_that_waits_is_replaced_at_another_place(shop: tuple[Path, IndexReader]):
+def test_a_better_selection_that_waits_is_replaced_at_another_place(shop: tuple[Path, WorkspaceIndex]):
     typed = TypedFile(shop[0], None)
     ledger = "def book(ledger, account):\n    ledger.append(account)\n    account.balance += ledger.rate\n"
     others = [Snapshot(f"file:///{name}.py", "python", 1, text, 0) for name, text in (("a", OTHER_USE), ("b", ledger))]
@@ -281,14 +285,14 @@ def test_a_better_selection_that_waits_is_replaced_at_another_place(shop: tuple[
     assert [chunk.path for chunk in typed.context(text, *others, better=True).extra] == ["a.py", "b.py"]
 
 
-def test_a_jump_to_another_region_selects_at_once(shop: tuple[Path, IndexReader]):
+def test_a_jump_to_another_region_selects_at_once(shop: tuple[Path, WorkspaceIndex]):
     typed = TypedFile(*shop)
     text = "x = 1\n" * (build.REGION_LINES + 1) + TYPED
     assert typed.context(text, cursor=6).extra == ()
     assert "print_invoice_line" in text_of(typed.context(text).extra)
 
 
-def test_a_search_that_lacks_time_changes_nothing_that_is_cached(shop: tuple[Path, IndexReader]):
+def test_a_search_that_lacks_time_changes_nothing_that_is_cached(shop: tuple[Path, WorkspaceIndex]):
     typed = TypedFile(*shop)
     chosen = typed.context(TYPED).extra
     typed.sources = replace(typed.sources, patience_ms=-1.0)

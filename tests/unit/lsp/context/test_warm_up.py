@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.waiting import becomes_true
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, cross_file, selection, similar_code, warm_up
 from speclsp.lsp.context.chunk import ChunkPlace
 from speclsp.lsp.context.cross_file import CrossFileSources
-from speclsp.lsp.context.warm_up import IndexWarmUp
+from speclsp.lsp.context.warm_up import WarmUp
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index import file_cache
-from speclsp.lsp.index.query_cache import NEVER, Deadline
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index import file_cache, folder_reader
+from speclsp.lsp.index.deadline import NEVER, Deadline
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax.parser import SyntaxParser
 
 PASSED = Deadline(-1.0, lambda: 0.0)
@@ -158,21 +159,17 @@ def root(tmp_path: Path) -> Path:
     (root / "shop" / "client.py").write_text("def connect(address: str) -> str: ...\n")
     (root / "near.py").write_text(NEAR)
     (root / "main.py").write_text(MAIN)
-    IndexReader.build(root, tmp_path / "index.sqlite").close()
     return root
 
 
 @pytest.fixture
-def index(root: Path, tmp_path: Path) -> IndexReader:
-    index = IndexReader(str(root), tmp_path / "index.sqlite")
-    index.cache.query_ms = 60_000  # what a query finds must not depend on the speed of a machine
-    index.metadata("built")  # the database is open
-    return index
+def index(root: Path) -> WorkspaceIndex:
+    return folder_reader.build(root)
 
 
 def shown(
     root: Path,
-    index: IndexReader,
+    index: WorkspaceIndex,
     current: selection.Selection | None = None,
     *,
     in_time: bool = False,
@@ -196,24 +193,29 @@ def shown(
     return {chunk.path for chunk in context.extra}
 
 
-def finish(warm_up: IndexWarmUp) -> None:
-    while warm_up.run_slice():
-        pass
+def warm(index: WorkspaceIndex, *paths: str) -> None:
+    """Run the warm-up of some documents to its end."""
+
+    async def run() -> None:
+        warming = WarmUp(index)
+        for path in paths:
+            warming.add(path)
+        while warming.is_busy:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(run())
 
 
-def test_answers_of_the_warm_up_are_used_when_there_is_no_time(root: Path, index: IndexReader, monkeypatch):
-    monkeypatch.setattr(warm_up, "STEP_S", 60.0)
+def test_what_the_warm_up_has_read_is_shown_when_there_is_no_time(root: Path, index: WorkspaceIndex, monkeypatch):
+    monkeypatch.setattr(cross_file, "READS", NEVER)
     assert shown(root, index) == set()
-    warming = IndexWarmUp(index, lambda _seconds, _slice: None)
-    warming.add("main.py")
-    finish(warming)
+    warm(index, "main.py")
     assert "near.py" in shown(root, index)
     similar_code.FILE_WORDS.clear()
-    index.clear_cache()
     assert shown(root, index) == set()
 
 
-def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_rest(root: Path, index: IndexReader):
+def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_rest(root: Path, index: WorkspaceIndex):
     late: list[str] = []
     index.on_late = late.append
     current = selection.Selection()
@@ -227,75 +229,48 @@ def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_rest(root
     assert late == ["main.py"] * 2 and current.place is not None
 
 
-def test_chunks_found_earlier_stay_when_there_is_no_time(root: Path, index: IndexReader):
+def test_chunks_found_earlier_stay_when_there_is_no_time(root: Path, index: WorkspaceIndex):
     current = selection.Selection()
     files = shown(root, index, current, in_time=True)
     similar_code.FILE_WORDS.clear()
-    index.clear_cache()
     current.basis = None  # another document was opened
     assert "near.py" in files and shown(root, index, current) == files
 
 
-def test_the_warm_up_ends_and_runs_no_query_once_stopped(root: Path, index: IndexReader, monkeypatch):
-    monkeypatch.setattr(warm_up, "STEP_S", -1.0)  # every step is late
-    timers: list[object] = []
-    warming = IndexWarmUp(index, lambda _seconds, callback: timers.append(callback))
-    for n in range(100):
-        warming.add(f"{n}.py")
-    assert len(timers) == 1, "one timer for all"
-    finish(warming)
-    warming.add("main.py")
-    warming.stop()
-    assert not warming.run_slice()
-    warming.add("main.py")
-    assert not warming.run_slice()
+def test_the_warm_up_takes_a_bounded_number_of_documents_and_none_once_stopped(index: WorkspaceIndex, monkeypatch):
+    warmed = list[str]()
+    monkeypatch.setattr(cross_file, "warm_up_steps", lambda path, index: warmed.append(path) or iter(()))
+    warm(index, *(f"{n}.py" for n in range(100)))
+    assert len(set(warmed)) == warm_up.MAX_WAITING
+
+    async def stopped() -> None:
+        warming = WarmUp(index)
+        warming.add("main.py")
+        warming.stop()
+        await asyncio.sleep(2 * warm_up.BETWEEN_S)
+
+    asyncio.run(stopped())
+    assert "main.py" not in warmed
 
 
-def test_an_error_of_the_warm_up_stops_it_and_is_logged_without_text(
-    root: Path, index: IndexReader, monkeypatch, caplog
-):
-    def fails(path: str, index: IndexReader):
+def test_an_error_of_the_warm_up_stops_it_and_is_logged_without_text(index: WorkspaceIndex, monkeypatch, caplog):
+    def fails(path: str, index: WorkspaceIndex):
         raise ValueError("quoting the secret text")
         yield
 
     monkeypatch.setattr(cross_file, "warm_up_steps", fails)
-    timers: list = []
-    warming = IndexWarmUp(index, lambda _seconds, callback: timers.append(callback))
-    warming.add("main.py")
-    timers.pop()()
-    assert not timers and "ValueError" in caplog.text and "secret" not in caplog.text
-
-
-def test_queries_of_a_group_share_its_deadline(root: Path, index: IndexReader):
-    with index.shared_deadline(PASSED):
-        assert index.importers("shop/client.py") == [] and index.text("near.py") == ""
-    assert index.importers("shop/client.py") == ["main.py", "near.py"]
-    assert index.text("near.py") == NEAR
-    with index.shared_deadline(PASSED):
-        assert index.importers("shop/client.py") == ["main.py", "near.py"]
-        assert index.text("near.py") == NEAR
-    index.hidden_rule = lambda path: True
-    with index.shared_deadline(NEVER):
-        assert index.importers("shop/client.py") == [] and index.text("near.py") == ""
+    warm(index, "main.py", "near.py")
+    assert caplog.text.count("ValueError") == 1 and "secret" not in caplog.text
 
 
 def test_a_caller_that_cannot_wait_gets_the_cached_text_and_has_it_checked_again(
-    root: Path, index: IndexReader, monkeypatch
+    root: Path, index: WorkspaceIndex, monkeypatch
 ):
     monkeypatch.setattr(file_cache, "RECHECK_S", 0.0)
     assert index.text("near.py") == NEAR
     (root / "near.py").write_text("now = 'something else'\n")
-    with index.shared_deadline(NEVER):
-        assert index.text("near.py") == NEAR
-    deadline = time.monotonic() + 30
-    text = ""
-    while time.monotonic() < deadline:
-        with index.shared_deadline(NEVER):
-            text = index.text("near.py")
-        if not text:
-            break
-        time.sleep(0.01)
-    assert text == ""
+    assert index.text("near.py") == NEAR
+    assert becomes_true(lambda: index.text("near.py") == "")
 
 
 def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

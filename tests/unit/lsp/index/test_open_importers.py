@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.index import folder_reader
 from speclsp.lsp.index.open_importers import OpenImporters, RenamedName
-from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax.grammars import known_id
 
 FOLDER = "file:///work"
@@ -24,7 +25,7 @@ EDIT, MARK = re.compile(r"<(\w+)\|(\w+)>"), re.compile(r"[¹²]")
 class Desk:
     """The documents of a sample after the rename."""
 
-    def __init__(self, sample: str, folder: str = FOLDER, index: IndexReader | None = None) -> None:
+    def __init__(self, sample: str, folder: str = FOLDER, index: WorkspaceIndex | None = None) -> None:
         self.documents, self.marked = Documents(), dict[str, str]()
         self.hidden = set[str]()
         for part in re.split(r"(?m)^== ", sample)[1:]:
@@ -251,7 +252,7 @@ def test_the_index_resolves_what_the_open_documents_do_not_tell(tmp_path: Path):
     (tmp_path / "src").mkdir()
     (tmp_path / "tsconfig.json").write_text('{"compilerOptions": {"paths": {"@/*": ["./src/*"]}}}')
     (tmp_path / "src/shapes.ts").write_text("export function area() {}\n")
-    index = IndexReader.build(tmp_path, tmp_path / "index.db")
+    index = folder_reader.build(tmp_path)
     sample = (
         "== src/shapes.ts\nexport function <area|size>() {}\n== app.ts\nimport { area¹ } from '@/shapes';\narea¹();\n"
     )
@@ -259,4 +260,3 @@ def test_the_index_resolves_what_the_open_documents_do_not_tell(tmp_path: Path):
     assert desk.marked_again() == desk.marked
     unknown = Desk(sample, tmp_path.as_uri())
     assert MARK.search("".join(unknown.marked_again().values())) is None
-    index.close()

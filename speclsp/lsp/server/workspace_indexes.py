@@ -1,0 +1,208 @@
+"""Indexes of the workspace folders: created, updated and dropped as the editor's documents and folders change.
+
+A folder is read from shortly after its first document was opened. index/folder_reader.py is its background thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from speclsp.config import Config
+from speclsp.lsp.context.warm_up import WarmUp
+from speclsp.lsp.documents.uri_paths import IS_WINDOWS, file_path, path_inside
+from speclsp.lsp.index.folder_reader import FolderReader, Job
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
+from speclsp.lsp.server.request_context import WorkspaceDocuments
+from speclsp.lsp.visibility.eligibility import glob_off
+from speclsp.lsp.visibility.ignore_files import UNREAD
+
+START_S = 1.0  # after the first document was opened: the engine starts first
+INDEXED_S = 0.5  # from a save until the index usually contains the change
+RESCAN_S = 120.0  # after which a save triggers a scan for changes that no editor reported
+RESCAN_SHARE = 30  # a scan starts no sooner than after this many times the duration of the last one
+REST_S, TYPING_REST_S = 0.003, 0.1  # of the thread that reads a folder, between two slices of work
+TYPING_S = 2.0  # after a key
+MAX_FOLDERS = 4
+MAX_CHANGED_FILES = 1000  # in one notification; above it the whole folder is scanned
+
+
+class WorkspaceIndexes:
+    """The indexed folders of one editor. `is_remote` returns whether the backend sends prompts to another machine."""
+
+    def __init__(self, documents: WorkspaceDocuments, is_remote: Callable[[], bool]) -> None:
+        self._documents, self._is_remote = documents, is_remote
+        self._folders: dict[str, IndexedFolder] = {}
+        self._typed_s = 0.0
+
+    def index(self, root: str | None) -> WorkspaceIndex | None:
+        """The index of the workspace folder with this URI, complete or not."""
+        folder = self._folders.get(root or "")
+        return folder.index if folder is not None else None
+
+    def document_opened(self, uri: str) -> None:
+        """Index the document's folder, unless that is done already or disabled."""
+        config, root = self._documents.config, self._documents.root(uri)
+        if root is None or not (config.context.index_workspace and config.completion.enabled):
+            return
+        folder = self._folders.get(root)
+        if folder is None and is_local(root) and len(self._folders) < MAX_FOLDERS:
+            folder = self._folders[root] = IndexedFolder(root, uri, self._globs_off, self.is_hidden, self._rest_s)
+        if folder is not None:
+            self._schedule_warm_up(folder, uri, 0)
+
+    def document_edited(self) -> None:
+        """A document was edited: let the threads rest for longer."""
+        self._typed_s = time.monotonic()
+
+    def file_saved(self, uri: str) -> None:
+        """A document was written to the disk."""
+        if (folder := self._folder_of(uri)) is not None:
+            folder.file_saved(folder.path_of(uri))
+            self._schedule_warm_up(folder, uri)
+
+    def files_changed(self, uris: Sequence[str]) -> None:
+        """The editor reports files that were created, written, renamed or deleted."""
+        by_folder: dict[IndexedFolder, list[str]] = {}
+        for uri in uris[:MAX_CHANGED_FILES]:
+            if (folder := self._folder_of(uri)) is not None:
+                by_folder.setdefault(folder, []).append(folder.path_of(uri))
+        for folder, paths in by_folder.items():
+            folder.files_changed(paths, scan=len(uris) >= MAX_CHANGED_FILES)
+
+    def folders_changed(self) -> None:
+        """The workspace has other folders: drop the indexes of removed ones, and index those that were added."""
+        folders = self._documents.folders()
+        for root in [root for root in self._folders if root not in folders]:
+            self._folders.pop(root).end()
+        for document in self._documents.documents:  # in a folder that was added, or in the one around it
+            self.document_opened(document.uri)
+
+    def is_hidden(self, path: str, root: str, rules_applied: bool) -> bool:
+        """True if a file must not be shown to the model. Called for every file of which something would be shown.
+
+        `rules_applied`: the folder was scanned since the ignore files changed. Then a file whose own rules have not
+        been read yet may be shown, but not to a remote server.
+        """
+        if glob_off(path, self._documents.config, root):
+            return True
+        verdict = self._documents.ignore_files.of(path, root)
+        return (not rules_applied or self._is_remote()) if verdict is UNREAD else bool(verdict.no_context)
+
+    def apply_config(self, config: Config) -> None:
+        """Create or drop indexes under new settings."""
+        if not (config.context.index_workspace and config.completion.enabled):
+            self.end()
+            return
+        for document in self._documents.documents:
+            self.document_opened(document.uri)
+        for folder in self._folders.values():
+            folder.globs_changed(self._globs_off())
+
+    def end(self) -> None:
+        """Drop all indexes."""
+        for folder in self._folders.values():
+            folder.end()
+        self._folders.clear()
+
+    def _folder_of(self, uri: str) -> IndexedFolder | None:
+        return self._folders.get(self._documents.root(uri) or "")
+
+    def _globs_off(self) -> tuple[str, ...]:
+        """Patterns of files that are not indexed."""
+        return self._documents.config.completion.disabled_globs
+
+    def _rest_s(self) -> float:
+        return TYPING_REST_S if time.monotonic() - self._typed_s < TYPING_S else REST_S
+
+    def _schedule_warm_up(self, folder: IndexedFolder, uri: str, wait_s: float = INDEXED_S) -> None:
+        """Warm the cache for a document, once the index contains the latest change."""
+        if self._documents.config.context.cross_file_tokens > 0:
+            asyncio.get_running_loop().call_later(wait_s, folder.warm_up.add, folder.path_of(uri))
+
+
+class IndexedFolder:
+    """The index of one workspace folder, and the thread that reads the folder.
+
+    `first` is the URI of its first document. `globs_off` returns patterns of files that are not indexed;
+    `is_hidden(path, root, rules_applied)` whether a file must not be shown; `rest_s` how long the thread sleeps between
+    two slices.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        first: str,
+        globs_off: Callable[[], tuple[str, ...]],
+        is_hidden: Callable[[str, str, bool], bool],
+        rest_s: Callable[[], float],
+    ) -> None:
+        self.path = file_path(root).rstrip("/")
+        self._loop = asyncio.get_running_loop()
+        self._globs = globs_off()
+        self._scanned_s, self._rescan_s = time.monotonic(), RESCAN_S
+        self._rules = 0  # number of changes of the ignore files
+        self._rules_scanned = -1  # number of these changes that the last scan has applied
+        self.index = WorkspaceIndex(self.path, lambda path: is_hidden(f"{self.path}/{path}", root, self.rules_applied))
+        self.warm_up = WarmUp(self.index)
+        self._reader = FolderReader(
+            self.index, self._call, self.path_of(first), globs_off, self._files_listed, self._files_scanned, rest_s
+        )
+        self.index.on_stale = lambda path: self._reader.put(Job([path]))
+        self.index.on_late = self.warm_up.add
+        self._start_timer = self._loop.call_later(START_S, self._reader.start)
+
+    @property
+    def rules_applied(self) -> bool:
+        """True if the folder was scanned under the current ignore files."""
+        return self._rules_scanned == self._rules
+
+    def path_of(self, uri: str) -> str:
+        """A document's path in the folder; lone surrogates are replaced."""
+        path = file_path(uri)
+        path = path_inside(path, self.path) or path
+        return path.encode("utf-8", "replace").decode("utf-8")
+
+    def file_saved(self, path: str) -> None:
+        """A file was written. After RESCAN_S this triggers a scan of the whole folder."""
+        self.files_changed([path], scan=time.monotonic() - self._scanned_s > self._rescan_s)
+
+    def files_changed(self, paths: list[str], scan: bool) -> None:
+        """Read these files again. `scan`: others may have changed, too."""
+        rules = any(path.rpartition("/")[2].startswith(".") for path in paths)  # .gitignore and the like
+        self._rules += rules
+        if scan or rules:
+            self._scanned_s = time.monotonic()
+        self._reader.put(Job(paths, scan or rules, self._rules))
+
+    def globs_changed(self, globs: tuple[str, ...]) -> None:
+        """Scan the folder if other files are disabled."""
+        if globs != self._globs:
+            self._globs = globs
+            self._reader.put(Job(scan=True, rules=self._rules))
+
+    def end(self) -> None:
+        """End the thread."""
+        self.warm_up.stop()
+        self._start_timer.cancel()
+        self._reader.end()
+
+    def _call(self, function: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(function)
+
+    def _files_listed(self, rules: int) -> None:
+        self._rules_scanned = max(rules, self._rules_scanned)
+
+    def _files_scanned(self, seconds: float) -> None:
+        self._rescan_s = max(RESCAN_S, RESCAN_SHARE * seconds)
+
+
+def is_local(root: str, windows: bool = IS_WINDOWS) -> bool:
+    """True if a folder's URI has a path on this machine. On Windows a share of the network has one."""
+    try:
+        parts = urlsplit(root)
+    except ValueError:
+        return False
+    return parts.scheme == "file" and (windows or parts.netloc in ("", "localhost"))
