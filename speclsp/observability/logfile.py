@@ -15,7 +15,6 @@ from speclsp.errors import shortened
 from speclsp.private_files import open_plain, os_errors
 
 MAX_BYTES = 5_000_000  # and as much again in the one before it
-START_NEW_BYTES = 1_000_000  # a process that starts leaves a log of this size behind
 MAX_LINE = 2000
 LANGUAGE_SERVER_LOG = "lsp.log"
 
@@ -109,9 +108,6 @@ def open_file(path: Path) -> PrivateFile | None:
     """The log at `path`, its directory made if missing; None when there can be none."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > START_NEW_BYTES:
-            with contextlib.suppress(PermissionError):  # PrivateFile bounds a file that cannot be renamed
-                path.replace(path.with_name(path.name + ".1"))
         handler = PrivateFile(path)
         handler.setFormatter(OneLine())
         return handler

@@ -114,17 +114,6 @@ def test_an_invoked_request_may_get_several_different_suggestions(editor: Editor
     assert 1 <= len(texts) == len(set(texts)) <= 3
 
 
-def test_with_a_manual_trigger_only_invoked_requests_are_completed():
-    with Editor("--set", "completion.trigger=manual") as editor:
-        page = Page(editor.begin().until("ready"), SOURCE)
-        assert editor.items(page.ask(3)) == []
-        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "manual")
-        assert editor.statuses()[-1]["trigger"] == "manual"
-        assert editor.items(page.ask(3, INVOKED))[0]["insertText"] == page.expected(3)
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"trigger": "automatic"}}})
-        assert editor.text(page.ask(4)) == page.expected(4)
-
-
 def test_a_document_that_is_not_open_gets_nothing(editor: Editor):
     assert editor.items(editor.complete("file:///never.py", 0, 0)) == []
     assert editor.items(editor.complete(f"file://{__file__}", 0, 0)) == [], "nor is it read from disk"
@@ -177,21 +166,6 @@ def test_typing_through_a_suggestion_needs_no_engine_request(editor: Editor, pag
         page.edit(cursor, typed_cursor, "")
         assert editor.text(page.ask(cursor)) == shown, "taken back, it is there again"
     assert editor.request_count() == requests_before
-
-
-def test_typing_other_text_makes_a_new_request(editor: Editor, page: Page):
-    cursor, requests_before = len(page.text), editor.request_count()
-    assert editor.text(page.ask(cursor)) == page.expected(cursor)
-    cursor = page.type(cursor, "Ex")
-    assert editor.text(page.ask(cursor)) == page.expected(cursor)
-    assert editor.request_count() == requests_before + 2
-
-
-def test_the_same_position_in_a_changed_document_makes_a_new_request(editor: Editor, page: Page):
-    cursor = len(page.text)
-    editor.text(page.ask(cursor))
-    page.edit(0, 3, "fed")
-    assert editor.text(page.ask(cursor)) == page.expected(cursor)
 
 
 # ── an engine that cannot serve ───────────────────────────────────────────────────────────────────────────────────────

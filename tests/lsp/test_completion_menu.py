@@ -87,18 +87,6 @@ def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
         assert editor.request_count() == requests_before + 1, "one request to the engine"
 
 
-def test_simultaneous_inline_and_menu_requests_share_one_answer():
-    with Editor("--set", "completion.show_in_menu=true", "--set", "echo.round_ms=10") as editor:
-        page = Page(editor.begin(EMACS), SOURCE)
-        cursor = page.type(3, "x")
-        requests_before = editor.request_count()
-        inline, menu = page.ask(cursor), ask(page, cursor)
-        assert editor.text(inline) == page.expected(cursor)
-        (item,) = entries(editor, menu)
-        assert accepted(page, item) == page.text[:cursor] + page.expected(cursor) + page.text[cursor:]
-        assert editor.request_count() == requests_before + 1
-
-
 def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
     with Editor("--set", "completion.show_in_menu=true", "--set", "echo.round_ms=100") as editor:
         page = Page(editor.begin(EMACS), SOURCE)

@@ -62,17 +62,6 @@ def test_the_stream_continues_for_an_editor_that_cancels_before_its_next_request
     assert editor.request_count() == requests_before + 1
 
 
-@pytest.mark.promise(11)
-def test_a_diverging_key_makes_a_new_request(editor: Editor):
-    page = Page(editor, SOURCE, uri="file:///disagrees.py")
-    older = page.ask(CURSOR)
-    wait_until_working(editor)
-    cursor = page.type(CURSOR, "x")
-    newer = page.ask(cursor)
-    assert editor.items(older) == []
-    assert editor.text(newer) == page.expected(cursor)
-
-
 USED = 'prefill_ahead_total{outcome="used"}'
 
 
@@ -85,19 +74,6 @@ def test_a_prompt_is_prefilled_after_a_pause_and_the_request_uses_it(editor: Edi
         time.sleep(0.3)  # an editor with a delay before its request
         assert editor.request_count() == requests_before, "reading ahead is no request"
         assert editor.text(page.ask(cursor)) == page.expected(cursor)
-        if count(editor, USED) > used_before:
-            break
-    assert count(editor, USED) == used_before + 1
-
-
-def test_the_document_that_gets_the_focus_is_prefilled_for_its_first_request(editor: Editor):
-    used_before = count(editor, USED)
-    for number in range(10):
-        page, requests_before = Page(editor, SOURCE, uri=f"file:///focus{number}.py"), editor.request_count()
-        editor.notify("speclsp/didFocus", {"textDocument": {"uri": page.uri}, "position": page.place(CURSOR)})
-        time.sleep(0.5)  # the user reads before typing
-        assert editor.request_count() == requests_before
-        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
         if count(editor, USED) > used_before:
             break
     assert count(editor, USED) == used_before + 1
@@ -119,13 +95,3 @@ def test_a_focus_that_names_no_open_document_or_position_is_ignored(editor: Edit
     editor.notify("speclsp/didFocus", params)
     assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
     assert editor.popups() == []
-
-
-def test_a_request_that_follows_its_key_at_once_needs_no_prefill(editor: Editor):
-    page = Page(editor, SOURCE, uri="file:///at-once.py")
-    prefills_before = count(editor, "prefill_ahead_total")
-    cursor = CURSOR
-    for key in "abcde":
-        cursor = page.type(cursor, key)
-        assert editor.text(page.ask(cursor)) == page.expected(cursor)
-    assert count(editor, "prefill_ahead_total") == prefills_before

@@ -30,13 +30,7 @@ TRIES = 3  # per wanted alternative: the others resemble earlier ones, or become
 SAMPLE_TEMPERATURE = 0.8  # the lowest, for sampled alternatives
 
 _LINE_CHARACTERS = 400  # of the line before the cursor
-_KNOWN_CHARACTERS = 50_000  # of the document on either side, in which a name may be known
 _END = string.whitespace + ",;:.()[]{}\"'`"
-_BOUND = re.compile(  # a name that the text gives a value to: x = ..., for x in ..., const x = ..., with ... as x
-    r"(?:^[ \t]*|\b(?:for|let|const|var|val|auto)\s+)([A-Za-z_]\w*)(?=\s*(?::=|=(?![=>])|\s(?:in|of)\b))"
-    r"|\bas\s+([A-Za-z_]\w*)",
-    re.MULTILINE,
-)
 _COMMENT = re.compile(r"(?<=\S)[ \t]+(?:#|//|--)[ \t].*$", re.MULTILINE)  # behind code
 
 NextRequest = Callable[[], FimRequest]
@@ -116,7 +110,7 @@ def is_respelling(text: str, other: str) -> bool:
 def is_distinct(suggestion: Suggestion, others: Sequence[Suggestion], snapshot: Snapshot) -> bool:
     """True if a person sees another text than in `others`; the beginning of one of them is not distinct.
 
-    Blanks, quotes, ends, comments and the names of its own variables make no difference.
+    Blanks, quotes, ends and comments make no difference.
     """
     normalized = normalize(suggestion, snapshot)
     return bool(normalized) and not any(normalize(other, snapshot).startswith(normalized) for other in others)
@@ -126,13 +120,7 @@ def normalize(suggestion: Suggestion, snapshot: Snapshot) -> str:
     """The text of a suggestion and its line, without everything that makes no difference."""
     start = snapshot.text.rfind("\n", 0, suggestion.start) + 1
     line = snapshot.text[max(start, suggestion.start - _LINE_CHARACTERS) : suggestion.start]
-    text = line + suggestion.text
-    known = snapshot.text[max(0, suggestion.start - _KNOWN_CHARACTERS) : suggestion.start + _KNOWN_CHARACTERS]
-    bound = dict.fromkeys(assigned or alias for assigned, alias in _BOUND.findall(text))
-    for number, name in enumerate(bound):
-        if name not in line and not re.search(rf"\b{name}\b", known):  # a name of its own
-            text = re.sub(rf"\b{name}\b", f"\0{number}", text)
-    return without_blanks(_COMMENT.sub("", text).rstrip(_END))
+    return without_blanks(_COMMENT.sub("", line + suggestion.text).rstrip(_END))
 
 
 def without_blanks(text: str) -> str:

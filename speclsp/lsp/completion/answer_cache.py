@@ -34,7 +34,6 @@ class CachedAnswer:
     tail: str
     before: int  # hash of the text before the cursor
     after: int
-    prepared: bool = False  # before its request (next_suggestion.py)
 
 
 class AnswerCache:
@@ -50,11 +49,10 @@ class AnswerCache:
         wanted: int,
         reason: str = "",
         whole: bool = True,
-        prepared: bool = False,
     ) -> None:
         cursor, text, before = snapshot.cursor, snapshot.text, snapshot.text[: snapshot.cursor]
         tail, hashes = before[-TAIL_CHARACTERS:], (hash(before), hash(text[cursor:]))
-        answer = CachedAnswer(tuple(suggestions), reason, wanted, whole, cursor, len(text), tail, *hashes, prepared)
+        answer = CachedAnswer(tuple(suggestions), reason, wanted, whole, cursor, len(text), tail, *hashes)
         self._by_uri.setdefault(snapshot.uri, deque(maxlen=MAX_ANSWERS)).append(answer)
 
     def lookup(self, snapshot: Snapshot, wanted: int) -> tuple[tuple[Suggestion, ...], str] | None:
@@ -67,15 +65,6 @@ class AnswerCache:
                 if left:
                     return tuple(left[:wanted]), ""
         return None
-
-    def pop_prepared(self, snapshot: Snapshot) -> bool:
-        """True if the answer for exactly this text was prepared before its request. True once per answer."""
-        answers = self._by_uri.get(snapshot.uri, deque())
-        for index, answer in enumerate(answers):
-            if answer.prepared and answer.cursor == snapshot.cursor and grown_at_cursor(answer, snapshot):
-                answers[index] = replace(answer, prepared=False)
-                return True
-        return False
 
     def draft_hint(self, snapshot: Snapshot) -> str:
         """The text that likely follows the cursor, with \\n for newlines; "" when nothing is known."""

@@ -93,7 +93,7 @@ class Session:
         streamable = early is None and request.wanted == 1  # a stream for one suggestion reports no alternatives
         prepared = self._claim_preparation(job.snapshot, streamable)
         if streamable:
-            self._adopt_stream(job, prepared)
+            self._adopt_stream(job)
         else:
             self._streams.leave(uri)
         if older is not None:
@@ -106,7 +106,8 @@ class Session:
         else:  # in the next turn of the event loop: answers leave in the order of their requests
             loop.call_soon(self._end, job, early)
         job.deadline = loop.call_later(job.completion.timeout_ms / 1000, self._deadline_passed, job)
-        if job.trace.prepared:
+        if prepared is not None and (job.trace.reused or job.trace.adopted):
+            job.trace.prepared = True
             self.metrics.count("prepared_used_total")
         if prepared is not None and prepared.context is not None:  # the suggestions that follow continue from there
             self.pipeline.restore_context(uri, prepared.context)
@@ -180,7 +181,7 @@ class Session:
             return Outcome(reason=refusal)
         cached = self.cache.lookup(job.snapshot, job.request.wanted)
         if cached is not None:
-            job.trace.reused, job.trace.prepared = True, self.cache.pop_prepared(job.snapshot)
+            job.trace.reused = True
             return Outcome(*cached)
         if job.request.automatic and job.completion.trigger == "manual":
             return Outcome(reason=Reason.MANUAL)  # a suggestion that the user types through came from the cache above
@@ -209,15 +210,14 @@ class Session:
             job.task.cancel()
         return job
 
-    def _adopt_stream(self, job: CompletionJob, prepared: CompletionJob | None) -> None:
+    def _adopt_stream(self, job: CompletionJob) -> None:
         """Continue with the document's running stream, if it agrees with the new text."""
         stream = self._streams.adopt(job.snapshot, job)
         if stream is None:
             return
-        job.stream, trace = stream, job.trace
-        trace.adopted, trace.prepared = True, prepared is not None
+        job.stream, job.trace.adopted = stream, True
         if stream.start is not None:
-            trace.stream_started(stream.start)
+            job.trace.stream_started(stream.start)
         self.metrics.count("adopted_total")
 
     async def _answer(self, job: CompletionJob) -> Outcome:
@@ -253,8 +253,7 @@ class Session:
         if job.stream is not None and job.stream.reader is job:  # adopted, and not worth showing
             self._streams.drop(job.stream)
         if job.is_cacheable(outcome):
-            wanted, prepared = job.request.wanted, job.prepares_next
-            self.cache.store(job.snapshot, outcome.suggestions, wanted, outcome.reason, prepared=prepared)
+            self.cache.store(job.snapshot, outcome.suggestions, job.request.wanted, outcome.reason)
         if job.is_joined and (shown_for := self.next_suggestion.request_of(job)) is not None:
             self.metrics.count("joined_total")
             self.on_grown(shown_for)

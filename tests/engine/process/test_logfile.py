@@ -6,10 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from support.faults.filled_log import FILL_LOG
-
-from speclsp.observability import logfile
 
 
 def write_600_lines(path: Path, platform: str) -> str:
@@ -39,16 +36,3 @@ def test_on_windows_a_log_that_another_process_has_open_is_emptied_and_goes_on(i
     assert path.stat().st_size <= 10_100
     assert path.read_text().splitlines()[-1] == "last words"
     assert "logged 299" in path.read_text() and "printed by a library 0\n" not in path.read_text()
-
-
-def test_a_large_log_that_cannot_be_renamed_at_the_start_goes_on(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    path = isolated / "a.log"
-    path.write_bytes(bytes(logfile.START_NEW_BYTES + 1))
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "in use")  # as Windows does while another process has it open
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    handler = logfile.open_file(path)
-    assert handler is not None
-    handler.close()

@@ -84,12 +84,6 @@ def test_confidence_never_falls_when_the_probability_of_a_token_rises(
         assert 0 <= confidence(line_tokens, weights) <= 1
 
 
-@pytest.mark.parametrize("curve", CURVES.values())
-def test_the_measured_curves_are_consistent(curve: Curve):
-    for weights in (curve.first, curve.later):
-        assert set(weights) == {"intercept", "total"} and weights["total"] > 0
-
-
 def test_every_eagerness_has_a_level_and_the_more_eager_the_lower():
     for value in LEVELS:
         config, problems = parse({"completion.eagerness": value}, Config())
@@ -98,13 +92,6 @@ def test_every_eagerness_has_a_level_and_the_more_eager_the_lower():
     low, medium, high = (LEVELS[name] for name in ("low", "medium", "high"))
     assert high == Bar() and low.cost >= medium.cost > 0
     assert low.least > medium.least >= 0.1, "nothing that is wrong nine times of ten"
-
-
-@pytest.mark.parametrize(("value", "is_valid"), [(0.0, True), (0.25, True), (1.0, True), (-0.1, False), (1.1, False)])
-def test_the_least_confidence_is_a_probability(value: float, is_valid: bool):
-    config, problems = parse({"completion.min_confidence": value}, Config())
-    assert bool(problems) is not is_valid
-    assert config.completion.min_confidence == (value if is_valid else 0.0)
 
 
 def test_a_model_without_a_measured_curve_has_the_plain_probability_and_a_test_model_none():
@@ -164,11 +151,6 @@ def test_a_surer_suggestion_is_never_hidden(values: list[LineValue], bar: Bar, d
 def test_a_higher_bar_shows_no_suggestion_that_a_lower_one_hides(values: list[LineValue], bar: Bar, times: float):
     if lines_to_show(values, bar._replace(cost=bar.cost * times)):
         assert lines_to_show(values, bar)
-
-
-@given(VALUES, BARS)
-def test_nothing_less_sure_than_the_lowest_confidence_is_shown(values: list[LineValue], bar: Bar):
-    assert all(value.confidence >= bar.least for value in values[: lines_to_show(values, bar)])
 
 
 @given(COSTS, st.floats(0, 1), st.integers(1, 200), st.sampled_from((0.0, 0.1, 0.5)))
@@ -303,14 +285,6 @@ def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
     verdict = evaluate(suggestion.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, CURVE, MEDIUM)
     assert 0 < verdict.keep < len(suggestion.text)
     assert apply_gate(suggestion, Strict(), suggestion.text, verdict, []) == suggestion  # type: ignore[arg-type]
-
-
-def test_the_rest_of_a_typed_token_is_surer_than_the_whole():
-    spans = token_spans([(6, -8.0), (3, -0.01)])
-    whole, rest = (evaluate("append(x)", spans, begin, CURVE, Bar()).confidence for begin in (0, 2))
-    assert whole is not None and rest is not None and rest > whole
-    nothing = evaluate("append(x)", [], 0, CURVE, MEDIUM)
-    assert nothing.confidence is None and nothing.keep == 9, "it is shown where the server reports no probabilities"
 
 
 def test_the_client_requests_log_probabilities_and_parses_them():

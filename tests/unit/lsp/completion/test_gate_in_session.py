@@ -110,15 +110,6 @@ async def test_nothing_beyond_the_requested_extent_of_a_held_back_line_is_shown(
         assert shown[-1] == ["return x + 1"]
 
 
-async def test_an_explicit_request_at_low_shows_the_suggestion_of_medium():
-    settings = {"completion.alternatives": 1, "completion.eagerness": "low"}
-    scripted = ScriptedSession(PiecewiseBackend(("y", " = x", "\n    return", " y\n"), logprob=-5.0), **settings)
-    place = at("def f(x):\n    ")
-    assert (await scripted.complete(place)).reason == "unsure"
-    outcome = await scripted.complete(place, by_hand=True)
-    assert [suggestion.text for suggestion in outcome.suggestions] == ["y = x\n    return y"]
-
-
 async def test_a_held_back_suggestion_outlives_a_request_cancelled_before_its_plan():
     scripted = ScriptedSession(UnsureStartBackend("append(1)", logprob=0.0))
     assert (await scripted.complete(at(TEXT))).reason == "unsure"
@@ -161,14 +152,6 @@ async def test_an_explicit_request_shows_a_held_back_suggestion_and_an_edit_else
     assert len(scripted.backend.requests) == 4, "nor is it kept for a document that is closed"
 
 
-@pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
-async def test_a_certain_suggestion_is_always_shown_and_at_high_every_suggestion(eagerness: str):
-    for logprob in (0.0, -9.0) if eagerness == "high" else (0.0,):
-        backend = UnsureBackend("append(1)", logprob=logprob)
-        scripted = ScriptedSession(backend, **{"completion.eagerness": eagerness})
-        assert (await scripted.complete(at(TEXT))).suggestions
-
-
 async def test_the_gate_is_open_without_probabilities_and_for_pairs_of_tests():
     unjudged = UnsureBackend("append(1)", logprob=-9.0)
     unjudged.status = replace(unjudged.status, model=UNJUDGED[0])
@@ -177,13 +160,6 @@ async def test_the_gate_is_open_without_probabilities_and_for_pairs_of_tests():
         scripted = ScriptedSession(backend, **{"completion.eagerness": "low"})
         assert (await scripted.complete(at(TEXT))).suggestions
         assert scripted.traces[0].confidence is None
-
-
-async def test_a_model_without_a_measured_curve_is_judged_by_its_plain_probability():
-    backend = UnsureBackend("append(1)", logprob=-9.0)
-    backend.status = replace(backend.status, model="another")
-    scripted = ScriptedSession(backend)
-    assert (await scripted.complete(at(TEXT))).reason == "unsure"
 
 
 @pytest.mark.parametrize(("least", "reason"), [(0.99, "unsure"), (0.0001, "")])

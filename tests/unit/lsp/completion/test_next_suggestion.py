@@ -99,11 +99,15 @@ async def test_accepting_word_by_word_keeps_the_preparation() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(["x", "ax", "append(2", "\n", ""]), st.booleans())
-def test_any_other_edit_closes_the_preparations_stream_within_a_round(typed: str, elsewhere: bool) -> None:
+@given(st.sampled_from(["x", "ax", "append(2", "\n", ""]), st.booleans(), st.booleans())
+def test_any_other_edit_closes_the_preparations_stream_within_a_round(
+    typed: str, elsewhere: bool, continues: bool
+) -> None:
+    """`continues`: the preparation continues the stream of a first line."""
     text = ("# \n" if elsewhere or not typed else "") + TEXT + typed
 
     async def work(scripted: ScriptedSession) -> None:
+        reports = grown(scripted)
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.streamed) == 2 and scripted.backend.streamed[1])
         scripted.session.document_changed(URI, captured(text))
@@ -111,8 +115,10 @@ def test_any_other_edit_closes_the_preparations_stream_within_a_round(typed: str
         await asyncio.sleep(0.02)
         assert len(scripted.backend.streamed[1]) <= streamed_characters + 1, "the engine was stopped"
         assert scripted.session.cache.lookup(at(ACCEPTED), 1) is None, "half an answer is none"
+        assert reports == [] and scripted.session.cache.lookup(at(TEXT), 1) is not None, "the first line stays"
 
-    run(closing(work, ScriptedBackend(FIRST, "\n" + "x" * 400, round_s=0.002)))
+    whole = ScriptedBackend(FIRST, "\n" + "x" * 400, round_s=0.002)
+    run(closing(work, TokenBackend(DOCUMENT, round_s=0.002) if continues else whole))
 
 
 async def test_an_edit_before_the_preparation_begins_cancels_it() -> None:
@@ -323,21 +329,6 @@ async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_line
             assert continued(scripted) == ["total = 0\n"], "the engine goes on from the tokens that it has"
 
 
-async def test_a_block_that_a_second_request_adopts_shows_its_first_line_as_well(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pipeline, "BLOCK_SHARE", 20.0)
-    async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)) as scripted:
-        scripted.session.pipeline.client_follows_growth = True
-        older = asyncio.create_task(scripted.complete(at(HEADER), automatic=True))
-        await until(lambda: scripted.backend.streamed and scripted.backend.streamed[0])
-        monkeypatch.setattr(pipeline, "BLOCK_SHARE", 0.0)
-        outcome = await scripted.complete(at(HEADER), automatic=True)
-        assert [suggestion.text for suggestion in outcome.suggestions] == ["total = 0"]
-        assert (await older).reason == "superseded"
-        assert len(scripted.backend.requests) == 1 and scripted.traces[-1].adopted
-
-
 @given(
     st.lists(st.sampled_from(("a()", "if b:", "    c()", "d = [", "]", "", "items.append(1)")), max_size=6),
     st.lists(st.floats(-2.0, 0.0), min_size=7, max_size=7),
@@ -366,39 +357,6 @@ def test_the_first_line_is_the_beginning_of_the_joined_text_and_no_other_documen
             assert cached is None or other == text, "stored for another document"
 
     run(closing(work, TokenBackend(document, logprobs), **{"completion.eagerness": eagerness}))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.sampled_from(["x", "ax", "append(2", "\n", ""]), st.booleans(), st.integers(1, 10))
-def test_an_edit_that_disagrees_stops_the_further_lines_within_a_round(
-    typed: str, elsewhere: bool, characters: int
-) -> None:
-    text = ("# \n" if elsewhere or not typed else "") + TEXT + typed
-
-    async def work(scripted: ScriptedSession) -> None:
-        reports = grown(scripted)
-        await under_way(scripted, characters)
-        scripted.session.document_changed(URI, captured(text))
-        streamed_characters = len(scripted.backend.streamed[1])
-        await asyncio.sleep(0.02)
-        assert len(scripted.backend.streamed[1]) <= streamed_characters + 1, "the engine was stopped"
-        assert reports == [] and scripted.session.cache.lookup(at(ACCEPTED), 1) is None
-        assert scripted.session.cache.lookup(at(TEXT), 1) == ((Suggestion(FIRST, len(TEXT), len(TEXT)),), "")
-
-    run(closing(work, TokenBackend(DOCUMENT, round_s=0.002)))
-
-
-async def test_a_newer_request_at_another_place_stops_the_further_lines_within_a_round() -> None:
-    async with preparing(TokenBackend(DOCUMENT, round_s=0.005)) as scripted:
-        reports = grown(scripted)
-        await under_way(scripted, 3)
-        newer = asyncio.create_task(scripted.texts(at(TEXT, cursor=len("items = ["))))
-        await until(lambda: len(scripted.backend.requests) == 3)
-        assert len(scripted.backend.streamed[1]) < len(DOCUMENT) - len(ACCEPTED) - 1
-        streamed_characters = len(scripted.backend.streamed[1])
-        await newer
-        await asyncio.sleep(0.02)
-        assert len(scripted.backend.streamed[1]) <= streamed_characters + 1 and reports == []
 
 
 async def test_a_suggestion_that_is_typed_through_grows_where_the_user_is() -> None:

@@ -16,7 +16,7 @@ from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import FimRequest, Status, StreamPiece
 from speclsp.lsp.completion import next_suggestion, prefill_ahead
 from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
-from speclsp.lsp.completion.prefill_ahead import FOCUS_PAUSE_S, MAX_UNREQUESTED, is_new_line, new_line_below
+from speclsp.lsp.completion.prefill_ahead import MAX_UNREQUESTED, is_new_line, new_line_below
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.text_windows import line_end
 
@@ -108,16 +108,6 @@ async def test_the_document_with_the_focus_is_prefilled_before_its_first_request
     scripted.session.close()
 
 
-async def test_of_documents_that_had_the_focus_briefly_only_the_last_is_prefilled():
-    scripted = ScriptedSession(ScriptedBackend())
-    for number in range(5):
-        uri = f"file:///{number}.py"
-        scripted.session.document_focused(functools.partial(CompletionInput, at(TEXT, uri=uri)))
-    await until(lambda: scripted.backend.requests)
-    await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
-    assert [request.path for request in scripted.backend.requests] == ["4.py"]
-
-
 async def test_a_user_who_only_reads_files_soon_costs_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prefill_ahead, "FOCUS_PAUSE_S", 0.0)
     scripted = ScriptedSession(ScriptedBackend())
@@ -128,13 +118,6 @@ async def test_a_user_who_only_reads_files_soon_costs_nothing(monkeypatch: pytes
     await until(lambda: len(scripted.backend.requests) >= MAX_UNREQUESTED)
     await asyncio.sleep(0.05)
     assert len(scripted.backend.requests) == MAX_UNREQUESTED
-
-
-async def test_nothing_is_prefilled_for_the_focus_in_manual_mode():
-    scripted = ScriptedSession(ScriptedBackend(), **{"completion.trigger": "manual"})
-    scripted.session.document_focused(lambda: CompletionInput(at(TEXT)))
-    await asyncio.sleep(FOCUS_PAUSE_S + 0.05)
-    assert scripted.backend.requests == []
 
 
 # ── a resting cursor ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,14 +172,6 @@ async def test_the_server_notices_a_rest_after_an_edit_by_itself(soon: None):
     scripted.session.document_changed(URI, captured(LOOP, version=2))
     await until(lambda: computed_at_rest(scripted))
     assert prompt(computed_at_rest(scripted)[0])[0] == LOOP + "\n"
-
-
-async def test_on_a_blank_line_no_new_line_is_computed(soon: None):
-    scripted = ScriptedSession(ScriptedBackend(""))
-    focus(scripted, at(LOOP + "\n    "))
-    await until(lambda: scripted.backend.requests)
-    await asyncio.sleep(0.05)
-    assert computed_at_rest(scripted) == []
 
 
 @pytest.mark.parametrize(("typed", "goes_on"), [("\n    ", True), ("\n", True), ("x", False), ("\n    x", False)])
@@ -281,15 +256,6 @@ async def test_each_step_at_rest_waits_for_the_work_at_the_cursor(soon: None):
     await scripted.session.complete(CompletionRequest(here, by_hand=True))
     await until(lambda: scripted.session.pipeline.selections[URI].chosen)
     assert not scripted.backend.has_work
-    scripted.session.close()
-
-
-async def test_a_rest_waits_for_the_prefill_at_the_cursor(soon: None):
-    scripted = ScriptedSession(ScriptedBackend("", "slow" * 10, "", round_s=0.01))
-    await scripted.texts(at(TEXT))
-    scripted.session.document_changed(URI, captured(LOOP, version=2))
-    await until(lambda: computed_at_rest(scripted))
-    assert scripted.backend.streamed[1] == "slow" * 10
     scripted.session.close()
 
 

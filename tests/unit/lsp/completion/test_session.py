@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -50,18 +49,6 @@ async def test_a_newer_request_for_the_same_document_ends_the_older_one_at_once(
     assert [trace.outcome for trace in scripted.traces] == ["superseded", "shown", "shown"]
 
 
-async def test_the_session_is_busy_only_while_the_engine_works():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
-    busy_states: list[bool] = []
-    scripted.on_busy = lambda: busy_states.append(scripted.session.busy)
-    older = asyncio.create_task(scripted.texts(at(TEXT)))
-    await asyncio.sleep(0.01)
-    await scripted.texts(at(TEXT + "x"))
-    await older
-    await scripted.texts(at(TEXT + "x"))
-    assert busy_states == [True, True, False, False]
-
-
 async def test_the_text_of_a_superseded_stream_is_a_draft_hint_and_never_shown():
     scripted = ScriptedSession(ScriptedBackend(ENDLESS, "pop()", round_s=0.002))
     older = asyncio.create_task(scripted.complete(at(TEXT)))
@@ -94,30 +81,6 @@ async def test_typing_through_a_suggestion_is_answered_from_the_cache():
     assert len(scripted.backend.requests) == 1
     assert await scripted.texts(at(TEXT + "append(1)")) != ["append(1)"]
     assert len(scripted.backend.requests) == 2, "when all of it is typed, what follows is asked for"
-
-
-async def test_diverging_text_is_requested_with_the_rest_of_the_old_answer_as_draft_hint():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", "y"))
-    await scripted.texts(at(TEXT))
-    await scripted.texts(at(TEXT + "apx"))
-    assert scripted.backend.requests[1].previous == "pend(1)"
-
-
-async def test_a_change_elsewhere_in_the_document_needs_a_new_request():
-    scripted = ScriptedSession(ScriptedBackend("append(1)"))
-    await scripted.texts(at(TEXT))
-    await scripted.texts(at("# \n" + TEXT))
-    await scripted.texts(at(TEXT + "\n#", cursor=len(TEXT)))
-    assert len(scripted.backend.requests) == 3
-
-
-async def test_an_explicit_request_returns_a_greedy_answer_and_distinct_sampled_ones():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", "pop()", "append(1)", "clear()"))
-    assert await scripted.texts(at(TEXT), wanted=4) == ["append(1)", "pop()", "clear()"]
-    assert await scripted.texts(at(TEXT), wanted=1) == ["append(1)"], "one is among them"
-    assert len(scripted.backend.requests) == 4
-    assert [request.temperature for request in scripted.backend.requests] == [0.0, 0.8, 0.8, 0.8]
-    assert len({request.seed for request in scripted.backend.requests}) == 4
 
 
 async def test_one_cached_suggestion_does_not_answer_a_request_for_several():
@@ -163,17 +126,6 @@ async def test_at_the_deadline_the_text_so_far_is_shown_as_far_as_it_is_whole():
     await asyncio.sleep(0.05)
 
 
-async def test_a_debounced_request_waits_for_a_pause():
-    scripted = ScriptedSession(ScriptedBackend("op()"), **{"completion.debounce_ms": 60})
-    first = asyncio.create_task(scripted.complete(at(TEXT)))
-    await asyncio.sleep(0.01)
-    await scripted.complete(at(TEXT + "p"))
-    await first
-    assert [request.line_prefix for request in scripted.backend.requests] == ["items.p"], (
-        "the backend never saw the first"
-    )
-
-
 async def test_closing_a_document_ends_its_request_and_forgets_its_answers():
     scripted = ScriptedSession(ScriptedBackend("append(1)", "append(1)", round_s=0.005))
     await scripted.texts(at(TEXT))
@@ -210,24 +162,6 @@ async def test_nothing_is_sent_to_a_remote_server_while_the_ignore_files_are_unr
     scripted = ScriptedSession(backend)
     assert len(await scripted.texts(at(TEXT))) == shown
     assert len(backend.requests) == shown
-
-
-async def test_a_trace_records_the_arrival_the_duration_and_the_engines_share():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
-    before_ms = time.monotonic() * 1000
-    await scripted.complete(at(TEXT), id="7")
-    after_ms = time.monotonic() * 1000
-    await scripted.complete(at(TEXT), id=8)
-    slow = asyncio.create_task(scripted.complete(at(TEXT + "y")))
-    await asyncio.sleep(0.1)
-    await scripted.complete(at(TEXT + "zz"))
-    await slow
-    request, reused, superseded, _ = scripted.traces
-    assert request.request == "7" and before_ms <= request.at_ms <= after_ms
-    assert 9 * 15 <= request.engine_ms <= request.total_ms <= after_ms - before_ms
-    assert request.total_ms - request.engine_ms >= request.parse_ms + request.context_ms - 0.01
-    assert reused.request == 8 and reused.reused and reused.engine_ms == 0
-    assert superseded.outcome == "superseded" and 0 < superseded.engine_ms <= superseded.total_ms
 
 
 async def test_queued_requests_are_read_before_work_begins_and_one_text_is_parsed_per_loop_turn(

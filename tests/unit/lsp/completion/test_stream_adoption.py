@@ -56,19 +56,6 @@ async def test_a_key_ahead_of_the_stream_that_diverges_ends_it_within_a_round():
     assert scripted.backend.requests[1].line_prefix == "items.apx"
 
 
-async def test_many_agreeing_keys_need_one_request():
-    scripted = ScriptedSession(ScriptedBackend("append(value)", round_s=0.02))
-    answer, requests = "append(value)", []
-    for typed in range(len(answer) - 3):
-        requests.append(start_request(scripted, TEXT + answer[:typed], version=typed))
-        await streamed(scripted, typed // 2 + 1)  # the keys are ahead of it, however slow the machine is
-    *_, last = [await request for request in requests]
-    # A suggestion whose stream has ended by then starts at an earlier key.
-    cursor = len(TEXT) + len(answer) - 4
-    assert [suggestion.text[cursor - suggestion.start :] for suggestion in last.suggestions] == [answer[-4:]]
-    assert len(scripted.backend.requests) == 1
-
-
 @given(
     answer=st.text("ab(\n ", min_size=1, max_size=12),
     keys=st.lists(st.tuples(st.text("ab(\n ", min_size=1, max_size=3), st.integers(0, 3)), max_size=4),
@@ -141,17 +128,6 @@ async def test_a_cancelled_completion_keeps_its_stream_for_the_next_keystroke():
     assert older.cancelled()
     assert len(scripted.backend.requests) == 1
     assert [trace.outcome for trace in scripted.traces] == ["cancelled", "shown"]
-
-
-async def test_cancelling_the_older_request_after_the_adoption_changes_nothing():
-    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
-    older = start_request(scripted, TEXT)
-    await streamed(scripted, 4)
-    newer = asyncio.create_task(scripted.texts(at(TEXT + "ap", version=2)))
-    await asyncio.sleep(0)
-    older.cancel()
-    assert await newer == ["pend(1)"]
-    assert len(scripted.backend.requests) == 1
 
 
 async def test_an_unread_stream_ends_with_a_disagreeing_edit_and_outlives_an_agreeing_one():
