@@ -1,28 +1,7 @@
 """Errors for users: each message says what is wrong, the value, and the fix.
 
-    SpeclspError
-    ├── ConfigError              a setting is unknown or has a value it cannot have
-    │   └── BadSettings          one or more settings, at the start of a command
-    ├── UnknownModel             no card in models/ has that name
-    ├── CardError                a card contradicts itself or lacks a key
-    ├── WeightsError             weights are missing, altered, or cannot be fetched
-    │   ├── AdapterError         an adapter; the model runs without it
-    ├── TokenizerMismatch        draft and target do not share a tokenizer
-    ├── OutOfMemory              the chosen models do not fit
-    ├── InputError               a file, position or request that cannot be completed
-    │   ├── BadField             an HTTP body has a field with an invalid value
-    │   └── NotJson              an HTTP body is no JSON
-    ├── InvalidLogits            no token can be chosen from a model's output
-    └── EngineError              the engine did not start, or is gone
-        ├── ConnectionLost       nothing answers, or the connection broke
-        │   └── Unreachable      no connection to a remote server could be made
-        ├── EngineHung           the engine listens and does not answer
-        ├── HttpRefused          a server answered with an error
-        ├── InvalidResponse      a server does not speak the expected protocol
-        └── ResponseTimeout      a server is connected and late
-
-A class that is not in this file is defined where it is raised. `tests/unit/ground/test_messages.py` compares the tree.
-The message is one line, fit for a terminal, a status bar or a log; no traceback is ever shown for one of these.
+A class that is not in this file is defined where it is raised. The message is one line, fit for a terminal, a status
+bar or a log; no traceback is ever shown for one of these.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """Locks between processes: held by an open handle, and by the processes that inherit it, however they end.
 
-POSIX: flock. Some file systems have none (NFS without lockd, some FUSE and 9p mounts). Linux then binds a Unix socket
-in its abstract namespace, whose name is that of the file's device and inode. So the lock still belongs to this file,
-for all processes of this machine. Windows: a file opened without sharing.
+POSIX: flock. A file system without it (NFS without lockd, some FUSE and 9p mounts) is an error. Windows: a file opened
+without sharing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import socket
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +36,7 @@ def open_lock_file(path: Path, create: bool = True) -> int | None:
 def lock_now(handle: int) -> bool:
     """Lock an open file or directory without waiting; False: another process has the lock. Raises OSError.
 
-    On Windows `open_lock_file` has locked it. Where the file system has no locks, `handle` becomes the socket.
+    On Windows `open_lock_file` has locked it.
     """
     if sys.platform != "win32":
         import fcntl
@@ -49,10 +45,6 @@ def lock_now(handle: int) -> bool:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        except OSError as error:
-            if error.errno not in os_errors.LOCKLESS or sys.platform != "linux":
-                raise
-            return _bind(handle)
     return True
 
 
@@ -84,28 +76,4 @@ def is_at(path: Path, handle: int) -> bool:
         current, locked = path.lstat(), os.fstat(handle)
     except FileNotFoundError:
         return False
-    if stat.S_ISSOCK(locked.st_mode):
-        with socket.socket(fileno=os.dup(handle)) as bound:
-            return bool(bound.getsockname() == _name(current))
     return os.path.samestat(current, locked)
-
-
-def _bind(handle: int) -> bool:
-    """Replace `handle` by the socket that is the lock of its file; False: another process has that socket."""
-    status = os.fstat(handle)
-    if stat.S_ISSOCK(status.st_mode):
-        return True  # inherited
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as lock:
-        try:
-            lock.bind(_name(status))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return False
-            raise
-        os.dup2(lock.fileno(), handle, inheritable=False)
-    return True
-
-
-def _name(status: os.stat_result) -> bytes:
-    """The abstract address of a file's lock."""
-    return f"\0speclsp-lock-{status.st_dev:x}-{status.st_ino:x}".encode()

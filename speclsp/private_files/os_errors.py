@@ -37,8 +37,6 @@ CAUSES = {
     errno.EIO: Cause("the disk reports an input/output error", "check the disk", "on another disk"),
     errno.ESTALE: Cause("the network file system has lost it", "mount the file system again", "on a local disk"),
     errno.ENOTCONN: Cause("its file system is not connected", "mount it again", "on a local disk"),
-    errno.ENODEV: Cause("its device is missing", "mount its file system again", "on another disk"),
-    errno.ENXIO: Cause("its device is missing", "mount its file system again", "on another disk"),
     errno.ENAMETOOLONG: Cause("its name or path is too long", "", "with a shorter path"),
     errno.ELOOP: Cause("its path has a symbolic link that is not followed", "remove it, or put what it names there"),
     errno.ENOTDIR: Cause("a file is in the place of a directory on its path", "remove that file", "of yours"),

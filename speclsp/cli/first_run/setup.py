@@ -20,9 +20,8 @@ from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.process_resources import gpus
-from speclsp.weights import auto_choice, hub, locations, store
+from speclsp.weights import auto_choice, locations, store
 from speclsp.weights.cards import Card, Weights
-from speclsp.weights.store_messages import SourceError
 
 DECLINED = 1  # exit code after a `no`
 
@@ -68,14 +67,11 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     existing = settings.nearest_existing(place)
     if not settings.accepts_files(existing):
         raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")
-    if config.engine.offline and not all(store.is_here(weights, config.models_dir) for weights in missing):
-        raise WeightsError(
-            f"{missing[0].name} is not downloaded and engine.offline = true forbids it: set it to false."
-        )
     missing = without_local(missing, config)
     if not missing:
         return True
-    total_bytes, here_bytes = sum(map(true_bytes, missing)), sum(map(locations.partial_bytes, missing))
+    total_bytes = sum(weights.download_bytes() for weights in missing)
+    here_bytes = sum(map(locations.partial_bytes, missing))
     resumed = f"; {terminal.in_size(here_bytes)} of an earlier download are kept" if here_bytes else ""
     print(f"Download: {terminal.in_size(total_bytes)} into {place}{resumed}")
     if yes:
@@ -91,16 +87,6 @@ def without_local(missing: list[Weights], config: Config) -> list[Weights]:
         if file := locations.local_gguf(weights, config.models_dir):
             print(f"Download: nothing for {weights.name}, {file} is used")
     return [weights for weights in missing if locations.local_gguf(weights, config.models_dir) is None]
-
-
-def true_bytes(weights: Weights) -> int:
-    """Bytes to download: those in the card, else the hub's own figure, else an estimate."""
-    if all(file.bytes for file in weights.files) and weights.files:
-        return weights.download_bytes()
-    try:
-        return sum(file.bytes for file in hub.files(weights)[1])
-    except SourceError:
-        return weights.download_bytes()
 
 
 def test_completion(config: Config, card: Card) -> None:

@@ -1,7 +1,4 @@
-"""Directories of the user, also in a session with another user's environment (su, sudo -E, WSLg).
-
-tests/faults/processes/test_foreign_environment.py changes the user for real.
-"""
+"""Directories of the user, also in a session with another user's environment (su, sudo -E, WSLg)."""
 
 from __future__ import annotations
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.source_tree import modules
 
-from speclsp import errors
 from speclsp.config import Config
 from speclsp.daemon import control, engine_files, launch
 from speclsp.engine.process import daemonize
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.lsp.backend.engine_http import error_text
 
-TREE_LINE = re.compile(r"^    ([│ ]*)[├└]── (\w+)")  # of errors.py: its level and its class
 WORD = st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=12)
 
 
@@ -33,11 +28,6 @@ def test_a_message_is_cut_between_two_words_and_the_cut_is_marked(words: list[st
     else:
         kept = text.removesuffix(" …").split(" ")
         assert text.endswith(" …") and kept == words[: len(kept)]
-
-
-@given(st.text(min_size=1), st.integers(30, 60))
-def test_every_text_is_cut_to_the_limit(text: str, most: int):
-    assert len(shortened(text * 40, most)) <= most
 
 
 def test_the_fix_at_the_end_of_a_long_engine_error_is_kept():
@@ -71,40 +61,3 @@ def test_a_log_is_named_only_where_it_exists(isolated: Path):
     engine_files.log_path().parent.mkdir(parents=True)
     engine_files.log_path().touch()
     assert all(str(engine_files.log_path()) in sentence for sentence in sentences())
-
-
-def drawn_parents(text: str) -> dict[str, str]:
-    """{class: its parent} in a drawn tree."""
-    parents, above = {}, ["SpeclspError"]
-    for line in text.splitlines():
-        if match := TREE_LINE.match(line):
-            level = len(match[1]) // 4
-            parents[match[2]] = above[level]
-            above[level + 1 :] = [match[2]]
-    return parents
-
-
-def defined_parents() -> dict[str, str]:
-    """{class: its parent} of everything below SpeclspError, in the whole package."""
-    parents = {
-        node.name: base.id
-        for file in modules().values()
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef)
-        for base in node.bases[:1]
-        if isinstance(base, ast.Name)
-    }
-
-    def is_ours(name: str) -> bool:
-        return name == "SpeclspError" or (name in parents and is_ours(parents[name]))
-
-    return {name: parent for name, parent in parents.items() if name != "SpeclspError" and is_ours(name)}
-
-
-def test_the_tree_in_errors_py_is_that_of_the_classes():
-    assert drawn_parents(errors.__doc__ or "") == defined_parents()
-    assert drawn_parents("    ├── A   x\n    │   └── B\n    └── C") == {
-        "A": "SpeclspError",
-        "B": "A",
-        "C": "SpeclspError",
-    }
