@@ -218,14 +218,18 @@ Every command accepts `--help`. Errors are one line on stderr.
 | 130, 141 | interrupted with Ctrl-C; the reading end of the pipe was closed |
 
 A closed stdout or stderr discards what is written. An escape replaces a character that the terminal's encoding lacks.
+
+Options of several commands, which name them below:
+
 """
+SHARED = "doctor"  # a command whose options others share, with one meaning
 
 
 def cli_page() -> str:
     """docs/cli.md."""
     parser = command_tree.parser()
-    lines = [CLI_HEAD]
     children = commands_of(parser)
+    lines = [CLI_HEAD.rstrip("\n"), "", *table_of(options_of(children[SHARED]))]
     for heading, commands in parser.groups:
         lines += [f"## {heading}", ""]
         for name, about in commands:
@@ -242,12 +246,29 @@ def section(command: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def rows(command: argparse.ArgumentParser) -> Iterator[str]:
-    """A table of arguments and options."""
-    options = [
+    """A table of the command's own arguments and options, then the names of the shared ones."""
+    options = options_of(command)
+    yield from table_of([option for option in options if not is_shared(option)])
+    if shared := [f"`{option.option_strings[-1]}`" for option in options if is_shared(option)]:
+        yield from (f"Also {', '.join(shared)}.", "")
+
+
+def options_of(command: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments and options that the page shows."""
+    return [
         action
         for action in command._actions
         if action.help != HIDDEN and action.dest != "help" and not isinstance(action, argparse._SubParsersAction)
     ]
+
+
+def is_shared(option: argparse.Action) -> bool:
+    shared = options_of(commands_of(command_tree.parser())[SHARED])
+    return any((option.option_strings, option.help) == (other.option_strings, other.help) for other in shared)
+
+
+def table_of(options: list[argparse.Action]) -> Iterator[str]:
+    """The lines of a table of options, if there are any."""
     if not options:
         return
     yield from ("| option | action |", "|---|---|")
