@@ -12,7 +12,7 @@ from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.substitutions import Substitution
-from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Producer, Proposal
+from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Producer, Proposal, first_edit
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
@@ -47,9 +47,10 @@ class Rules:
 
     def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
         """The edit that would be shown, or None."""
-        proposal = self._producer.propose(
+        outcomes = self._producer.outcomes(
             document.text, document.language, document.uri, cursor, activity.recent(), declined, self._budget_ms
         )
+        proposal = first_edit(outcomes)
         return None if isinstance(proposal, str) else proposal
 
 

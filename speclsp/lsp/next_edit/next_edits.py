@@ -22,7 +22,7 @@ from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS
 from speclsp.lsp.next_edit.changes.substitutions import RENAME
 from speclsp.lsp.next_edit.offers import Offer, Offers
-from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Found, Producer
+from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Found, Producer, first_edit
 from speclsp.lsp.next_edit.recent_activity import RecentActivity, ends_in_new_name
 from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.visibility import eligibility
@@ -188,8 +188,10 @@ class NextEdits:
             return Reason.GENERATED
         base, text = text_near(document, cursor)
         at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)
-        proposal = self.producer.propose(
-            text, document.language, document.uri, at, recent, declined, budget_ms, self.offers.rejections
+        proposal = first_edit(
+            self.producer.outcomes(
+                text, document.language, document.uri, at, recent, declined, budget_ms, self.offers.rejections
+            )
         )
         return proposal if isinstance(proposal, str) else Found(document, proposal, base)
 

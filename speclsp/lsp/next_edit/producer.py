@@ -15,7 +15,7 @@ The work is bounded, and ends when its budget of processor time is spent.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
 from typing import NamedTuple
@@ -107,7 +107,7 @@ class Producer:
         """Parse a document, unless that was done, so that the parse of its next version is a short one."""
         self._parser.parse(language, text, budget_ms)
 
-    def propose(
+    def outcomes(
         self,
         text: str,
         language: str,
@@ -117,30 +117,11 @@ class Producer:
         declined: Declined = lambda place: "",
         budget_ms: float = BUDGET_MS,
         rejections: int = 0,
-    ) -> Proposal | str:
-        """The nearest edit that passes gate and filters, or the reason for none. `edits`: the oldest first.
-
-        `rejections`: edits that the user rejected, among the last offers.MAX_RECENT_ANSWERS.
-        """
-        reason = ""
-        for outcome in self.outcomes(text, language, uri, cursor, edits, declined, budget_ms, rejections):
-            if isinstance(outcome, Proposal):
-                return outcome
-            reason = outcome
-        return reason
-
-    def outcomes(
-        self,
-        text: str,
-        language: str,
-        uri: str,
-        cursor: int,
-        edits: Sequence[Edit],
-        declined: Declined,
-        budget_ms: float,
-        rejections: int,
     ) -> Iterator[Proposal | str]:
-        """The reason for no edit at all; then for each place, the nearest first, its edit or the reason for none."""
+        """The reason for no edit at all; then for each place, the nearest first, its edit or the reason for none.
+
+        `edits`: the oldest first. `rejections`: edits that the user rejected, among offers.MAX_RECENT_ANSWERS.
+        """
         deadline_s = self._clock_s() + budget_ms / 1000
 
         def left_ms() -> float:
@@ -161,15 +142,10 @@ class Producer:
                 tree.append(self._parser.parse(language, text, left_ms(), near=near))
             return tree[0]
 
-        renamed = by_scope(recent, uri, text, parse, cursor, declined, is_late, self._free)
-        yield str(renamed.reason)
         state = Recent(recent, text, parse, cursor, record(language), is_late)
-        candidates = chain(
-            renamed.places,
-            type_places(state),
-            callee_places(state),
-            repeated_places(state, renamed),
-        )
+        renamed = by_scope(state, uri, declined, self._free)
+        yield str(renamed.reason)
+        candidates = chain(renamed.places, type_places(state), callee_places(state), repeated_places(state, renamed))
         reader, checked, problem = FeatureReader(text, cursor, recent[-1], rejections), 0, str(renamed.reason)
         for number, place in enumerate(islice(candidates, MAX_JUDGED)):
             if is_late() or checked == MAX_CHECKED:
@@ -211,23 +187,24 @@ def reason_without_search(recent: Sequence[RecentEdit], text: str) -> str:
     return Reason.CONFLICT if "\n<<<<<<< " in text or "\n>>>>>>> " in text else ""
 
 
-def by_scope(
-    recent: Sequence[RecentEdit],
-    uri: str,
-    text: str,
-    parse: Callable[[int], SyntaxTree | None],
-    cursor: int,
-    declined: Declined,
-    is_late: Callable[[], bool],
-    free: set[FreeName],
-) -> Renames:
+def first_edit(outcomes: Iterable[Proposal | str]) -> Proposal | str:
+    """The first edit, or the last reason for none."""
+    reason = ""
+    for outcome in outcomes:
+        if isinstance(outcome, Proposal):
+            return outcome
+        reason = outcome
+    return reason
+
+
+def by_scope(recent: Recent, uri: str, declined: Declined, free: set[FreeName]) -> Renames:
     """The renames of the newest edit. A rename has no places after the user has undone one of them."""
-    listed = renamed(recent)
-    tree = parse(cursor) if listed else None
+    listed, newest = renamed(recent.edits), len(recent.edits) - 1
+    tree = recent.parse(recent.cursor) if listed else None
     if tree is None or not bindings.has_bindings(tree):
         free.clear()
         return Renames()
-    result = renames.renames(listed, len(recent) - 1, uri, text, tree, cursor, is_late, free)
+    result = renames.renames(listed, newest, uri, recent.text, tree, recent.cursor, recent.is_late, free)
     undone = {place.substitution for place in result.places if declined(place) == Reason.UNDOES}
     if undone:
         result.places = [place for place in result.places if place.substitution not in undone]

@@ -21,14 +21,12 @@ require('speclsp').setup({ cmd = cmd })
 """
 WITHOUT_ENGINE = ("--set", "completion.enabled=false")
 REQUEST = wire.INLINE_EDIT
-FAR = 70  # more lines than the window has
 
 
-def code(name: str, gap: int = 0) -> str:
-    """A function with six uses of a name; `gap` lines lie before the last three."""
-    filler = "".join(f"    step({number})\n" for number in range(gap))
+def code(name: str) -> str:
+    """A function with six uses of a name."""
     uses = f"    print({name})\n    log({name}, 1)\n    return {name}\n"
-    return f"def work(values):\n    {name} = 0\n    for value in values:\n        {name} += value\n{filler}{uses}"
+    return f"def work(values):\n    {name} = 0\n    for value in values:\n        {name} += value\n{uses}"
 
 
 def renamed(text: str, name: str, new: str, times: int) -> list[str]:
@@ -132,20 +130,6 @@ def test_a_file_with_a_new_name_gets_edits_as_before(seat):
     offered(seat, 5)
 
 
-def test_an_edit_out_of_view_has_a_hint_and_tab_jumps_there_first(seat):
-    text = code("total", FAR)
-    rename_two(seat, "total", "price", text)
-    line = FAR + 5
-    frame = seat.wait(lambda frame: f"Edit at line {line} (Tab)" in frame.text, "the hint")
-    assert f"Edit at line {line} (Tab)" in frame.row(frame.cursor[0])
-    seat.keys("<Tab>")
-    seat.wait(lambda frame: frame.edit and "Edit at line" not in frame.text, "the edit itself")
-    assert seat.lua("return vim.fn.line('.')") == line
-    assert seat.buffer() == renamed(text, "total", "price", 2)
-    seat.keys("<Tab>")
-    has(seat, renamed(text, "total", "price", 3))
-
-
 def test_esc_rejects_the_change_and_it_does_not_come_back(seat):
     text = code("count")
     rename_two(seat, "count", "number", text)
@@ -171,17 +155,6 @@ def test_undo_and_redo_as_fast_as_keys_come_leave_no_edit_behind(seat):
     assert seat.lua("return vim.fn.maparg('<Tab>', 'n')") == ""
 
 
-def test_in_insert_mode_the_edit_waits_for_a_pause_and_is_applied_there(seat):
-    text = code("largest")
-    opened(seat, "largest.py", text)
-    seat.keys("2G^cwbiggest<Esc>4G^cwbiggest")
-    offered(seat, 5)
-    assert seat.screen.mode == "insert"
-    seat.keys("<Tab>")
-    seat.becomes(renamed(text, "largest", "biggest", 3))
-    assert seat.screen.mode == "insert"
-
-
 def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
     seat.lua("require('speclsp.client').configure({ next_edit = { enabled = false } })")
     seat.wire.wait(lambda wire: wire.status.get("next_edit") is False, "the setting")
@@ -193,19 +166,6 @@ def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
     assert len(seat.wire.sent(REQUEST)) == requests and seat.screen.edit == []
     seat.lua("require('speclsp.client').configure({ next_edit = { enabled = true } })")
     seat.wire.wait(lambda wire: wire.status.get("next_edit"), "the setting to be back")
-
-
-def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(seat):
-    case = "def {0}():\n    client = Client({0})\n    client.open_session(address)\n    assert client.is_open\n\n\n"
-    text = case.format("http") + case.format("https")
-    opened(seat, "cases.py", text)
-    seat.keys("3G$i, retry<Esc>")
-    has(seat, text.replace("address)", "address, retry)", 1).splitlines())
-    asked_in_vain(seat)
-    seat.keys("j")
-    offered(seat, 9)
-    seat.keys("<Tab><Tab>")
-    has(seat, text.replace("address)", "address, retry)").splitlines())
 
 
 def test_a_rename_goes_on_in_another_open_file(seat):

@@ -9,7 +9,7 @@ from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.next_edit.next_edits import NextEditOutcome, NextEdits
 from speclsp.lsp.next_edit.offers import Offer, Offers
-from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal
+from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal, first_edit
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.protocol.initialize_answer import REJECT_COMMAND
 from speclsp.lsp.syntax.grammars import known_id
@@ -49,8 +49,10 @@ class EditDesk:
     def propose(self, declined: Declined = lambda place: "", budget_ms: float = AMPLE_MS) -> Proposal | str:
         """The edit that would be shown now, or the reason that there is none."""
         document, recent = self.document, self.activity.recent() if self.activity is not None else []
-        return self.producer.propose(
-            document.text, document.language, document.uri, self.cursor, recent, declined, budget_ms=budget_ms
+        return first_edit(
+            self.producer.outcomes(
+                document.text, document.language, document.uri, self.cursor, recent, declined, budget_ms=budget_ms
+            )
         )
 
     def applied(self, edit: Proposal | Offer) -> str:

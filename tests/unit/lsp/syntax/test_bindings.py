@@ -98,11 +98,6 @@ def test_a_shadowed_name_is_in_every_sample(language: str):
     assert max(len(set(of_name.values()) - {LABEL}) for of_name in marks.values()) > 1
 
 
-def test_a_wrong_mark_is_seen():
-    text, marks = unmarked("def f(a¹):\n    return lambda a²: a¹\n")
-    assert marked_again(tree_of("python", text), marks).endswith("lambda a²: a²\n")
-
-
 def test_a_blank_identifier_means_nothing():
     text = "for _ in rows:\n    _ = 1\n"
     assert bindings.occurrences(tree_of("python", text), "_", 0, len(text)) == []

@@ -206,20 +206,6 @@ def test_no_other_module_of_the_server_names_a_language():
     assert set(ALLOWED) <= set(places), "an exception that nothing needs"
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
-        ('if language == "python":\n    pass', "python"),
-        ('TABLE = {"Go": 1}', "Go"),
-        ('OF = dict.fromkeys(("c", "cpp"), 1)', "cpp"),
-        ('def f(path):\n    return path.endswith(".rs")', ".rs"),
-        ("match language:\n    case 'typescriptreact':\n        pass", "typescriptreact"),
-    ],
-)
-def test_a_name_of_a_language_is_reported(source: str, text: str):
-    assert text in [name for _, name in named(source, words())]
-
-
 # ── a language is one record ──────────────────────────────────────────────────────────────────────────────────────────
 
 NEW_LANGUAGES = {  # a record with the grammar of a language like it, and a text in which <old|new> was edited
