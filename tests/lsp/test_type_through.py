@@ -62,6 +62,16 @@ def test_the_stream_continues_for_an_editor_that_cancels_before_its_next_request
     assert editor.request_count() == requests_before + 1
 
 
+def test_neither_a_change_alone_nor_another_document_supersedes_a_request_and_closing_ends_it(editor: Editor):
+    first, second, closed = (Page(editor, f"{SOURCE}# {name}", uri=f"file:///{name}.py") for name in "abc")
+    expected = [page.expected(CURSOR) for page in (first, second)]
+    request_ids = [page.ask(CURSOR) for page in (first, second, closed)]
+    first.type(0, "# ")
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": closed.uri}})
+    assert [editor.text(request_id) for request_id in request_ids[:2]] == expected
+    assert editor.items(request_ids[2]) == []
+
+
 USED = 'prefill_ahead_total{outcome="used"}'
 
 

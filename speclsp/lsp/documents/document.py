@@ -8,7 +8,6 @@ UTF-16 or UTF-32 units. Text may hold lone surrogates; two that meet become one 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +19,6 @@ PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # two lone surrogates that 
 ASTRAL = re.compile("[\U00010000-\U0010ffff]")  # two UTF-16 units each
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 SAMPLED_CHARACTERS = 65_536  # read by `newline`
-SPLIT_ASIDE_CHARACTERS = 8_000_000  # a larger text is split in a thread, piece by piece: 50 MB take 0.2 s
-PIECE_CHARACTERS = 1_000_000
 
 Place = tuple[int, int]  # line, column in the client's units
 Edit = tuple[Place | None, Place | None, str]  # start and end, None for the full text; the new text
@@ -49,7 +46,6 @@ class Document:
         self._text: str | None = _paired(text)  # the lines joined, until the next edit
         self.characters = len(self._text)
         self._lines: list[str] | None = None  # split at the first use of a position: some clients send full texts only
-        self._aside: tuple[str, list[str]] | None = None  # a text and its lines, split in a thread
         self.follow: Follow | None = None  # called after each edit
         self.lines_at_once = 0  # at which the changes of the last didChange begin
         self._near = (0, 0)  # a line and its start offset: edits stay near it, so 10 MB of lines are not summed up
@@ -126,22 +122,8 @@ class Document:
 
     def _split(self) -> list[str]:
         if self._lines is None:
-            aside, self._aside = self._aside, None
-            ready = aside is not None and aside[0] is self._text
-            self._lines = aside[1] if aside is not None and ready else split_lines(self._text or "")
+            self._lines = split_lines(self._text or "")
         return self._lines
-
-    def split_aside(self) -> None:
-        """Split the text in a thread, so that the first use of its lines does not wait for it."""
-        text, lines, at = self._text or "", list[str](), 0
-        while at < len(text) and self._text is text and self._lines is None:
-            end = text.find("\n", at + PIECE_CHARACTERS) + 1 or len(text)
-            lines += split_lines(text[at:end])
-            if end < len(text):
-                lines.pop()  # the "" after the newline: here the next piece follows
-            at = end
-        if lines and at >= len(text):
-            self._aside = text, lines  # an edit meanwhile is harmless: the text object is compared
 
     def _locate(self, place: Place, encoding: str) -> tuple[int, int]:
         """(line, column in units) -> (line, index in code points), clamped into the text."""
@@ -179,7 +161,7 @@ class Document:
         removed_lines = lines[first : last + 1]
         self.characters += sum(map(len, parts)) - sum(map(len, removed_lines))
         lines[first : last + 1] = parts
-        self._text = self._aside = None
+        self._text = None
         if self.follow is not None:
             self.follow(self, first, removed_lines, len(parts))
 
@@ -224,8 +206,6 @@ class Documents:
         """Open a document, or open it again with another text."""
         document = self._by_uri[uri] = Document(uri, language, version, text)
         document.follow = self._follow
-        if len(text) > SPLIT_ASIDE_CHARACTERS:
-            threading.Thread(target=document.split_aside, name="speclsp-split", daemon=True).start()
         return document
 
     def follow_edits(self, follow: Follow | None) -> None:

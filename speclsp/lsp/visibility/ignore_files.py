@@ -5,9 +5,9 @@
 
 The rules apply from the workspace folder down to the file's own directory, as in git. The last matching pattern
 decides, and a nearer ignore file overrides one further up. A file in an ignored directory cannot be included again.
-(.aiexclude has no `!`, and an empty one excludes everything.) Only regular files of at most 256 KiB in the workspace
-are read: a repository may contain a pipe or a device, or patterns that keep a regular expression busy for ever. An
-ignore file that cannot be read excludes all that it may name. While an ignore file has not been read yet, the file is
+(.aiexclude has no `!`, and an empty one excludes everything.) Only regular files in the workspace are read, at most
+64 KiB for one document: a repository may contain a pipe or a device, or patterns that keep a regular expression busy
+for ever. An ignore file that is not read excludes all that it may name. While it has not been read yet, the file is
 excluded from context, but may still be completed in. Patterns ignore case where git's core.ignoreCase is on by default.
 
 One thread reads the files and may hang with the disk. The event loop only reads cached verdicts.
@@ -43,15 +43,11 @@ TOO_LONG = "everything, because it is too long,"
 IGNORE_CASE = sys.platform in ("win32", "darwin")  # git asks the file system when it makes a repository
 RECHECK_S = 2.0  # maximum age of a verdict
 WAIT_S = 0.25  # for the first answer about a file that is completed in
-MAX_BYTES = 256 * 1024
-MAX_PATTERNS = 2000  # in one file
-_MAX_NEW_PATTERNS = 10_000  # read for one answer, of all files: a repository may have thousands, each of them full
-_MAX_CACHED_PATTERNS = 50_000  # of all answers: 60 MB
+MAX_BYTES = 64 * 1024  # of all ignore files that apply to one document
 _MAX_WILD = 3  # "*" and "**" in a pattern that can stand for texts of different lengths at one place
 _MAX_PATTERN = 512
 _MAX_PATH = 1024
-_MAX_DEPTH = 64
-_REMEMBERED = 4096
+_REMEMBERED = 4096  # verdicts
 _STARS = re.compile(r"\*{2,}")
 
 
@@ -184,30 +180,22 @@ class IgnoreWorkspace:
     """The ignore files that were read, by path; read again when they have changed."""
 
     def __init__(self) -> None:
-        self._rules: dict[tuple[str, str], tuple[object, IgnoreRules]] = {}  # by workspace folder and path in it
-        self._cached_patterns = self._new = 0  # patterns: in `_rules`, and of them read for this answer
+        self._rules: dict[tuple[str, str], tuple[object, int, IgnoreRules]] = {}  # by workspace folder and path in it
+        self._bytes = 0  # of the files that the last verdict needed
 
     def verdict(self, root: str, inside: str) -> IgnoreVerdict:
         """Verdict of the ignore files between `root` and a file in it."""
-        parts = inside.split("/")
-        if len(parts) > _MAX_DEPTH or len(inside) > _MAX_PATH:
+        if len(inside) > _MAX_PATH:
             return IgnoreVerdict(no_context="no ignore file: its path is too long")
-        if len(self._rules) > _REMEMBERED or self._cached_patterns > _MAX_CACHED_PATTERNS:
+        if sum(size_bytes for _, size_bytes, _ in self._rules.values()) > MAX_BYTES:
             self._rules.clear()
-            self._cached_patterns = 0
-        self._new = 0
-        directories = list(self._directories(root, parts))
-        return IgnoreVerdict(
-            no_context=self._first(NO_CONTEXT + NO_SUGGESTIONS, root, directories, parts),
-            no_suggestions=self._first(NO_SUGGESTIONS, root, directories, parts),
-        )
+        self._bytes = 0
+        no_suggestions = self._first(NO_SUGGESTIONS, root, inside)
+        return IgnoreVerdict(self._first(NO_CONTEXT, root, inside) or no_suggestions, no_suggestions)
 
     def no_suggestions(self, root: str, inside: str) -> str:
         """That part of the verdict. Without an ignore file for AI tools it costs a few looks at the disk."""
-        parts = inside.split("/")
-        if len(parts) > _MAX_DEPTH or len(inside) > _MAX_PATH:
-            return ""
-        return self._first(NO_SUGGESTIONS, root, list(self._directories(root, parts)), parts)
+        return self._first(NO_SUGGESTIONS, root, inside) if len(inside) <= _MAX_PATH else ""
 
     def _directories(self, root: str, parts: list[str]) -> Iterator[str]:
         """The directories from `root` down that no other user owns: "" first, each with a slash at the end."""
@@ -223,7 +211,9 @@ class IgnoreWorkspace:
                 return
             yield inside
 
-    def _first(self, families: tuple[tuple[str, ...], ...], root: str, directories: list[str], parts: list[str]) -> str:
+    def _first(self, families: tuple[tuple[str, ...], ...], root: str, inside: str) -> str:
+        parts = inside.split("/")
+        directories = list(self._directories(root, parts))
         return next(filter(None, (self._named(family, root, directories, parts) for family in families)), "")
 
     def _named(self, family: tuple[str, ...], root: str, directories: list[str], parts: list[str]) -> str:
@@ -258,18 +248,15 @@ class IgnoreWorkspace:
             return NONE
         if not stat.S_ISREG(info.st_mode):
             return NONE
+        self._bytes += info.st_size
+        if self._bytes > MAX_BYTES:
+            return IgnoreRules(everything=TOO_LONG)
         state = path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
-        known_state, known_rules = self._rules.get((root, inside), (None, NONE))
-        if known_state == state:
-            return known_rules
-        if self._new > _MAX_NEW_PATTERNS:
-            rules = IgnoreRules(everything=TOO_LONG)
-        else:
+        known = self._rules.get((root, inside))
+        if known is None or known[0] != state:
             rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
-        self._cached_patterns += len(rules.patterns) - len(known_rules.patterns)
-        self._new += len(rules.patterns)
-        self._rules[root, inside] = state, rules
-        return rules
+            known = self._rules[root, inside] = state, info.st_size + 100, rules  # 100: an empty file has an entry, too
+        return known[2]
 
 
 def shown(pattern: str) -> str:
@@ -292,8 +279,6 @@ def within(root: str, path: str) -> str:
 
 def parsed(path: str, *, negation: bool) -> IgnoreRules:
     """A regular file's patterns. What cannot be read, or is more than anybody writes, names everything."""
-    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-
     try:
         data = private_files.read_bytes(path, MAX_BYTES, follow=False)
     except FileNotFoundError:
@@ -306,51 +291,36 @@ def parsed(path: str, *, negation: bool) -> IgnoreRules:
     if not negation and not text.strip():
         return IgnoreRules(everything=EMPTY)
     lines = [line for raw_line in text.split("\n") if (line := bounded(raw_line)) and (negation or line[0] != "!")]
-    if len(lines) > MAX_PATTERNS:
-        return IgnoreRules(everything=TOO_LONG)
-    rules = IgnoreRules()
-    for line in lines:
-        with suppress(Exception):  # git leaves out what makes no sense, too
-            compiled = GitIgnoreSpecPattern(line)
-            if compiled.include is not None and compiled.regex is not None:
-                regex = re.compile(compiled.regex.pattern, re.IGNORECASE) if IGNORE_CASE else compiled.regex
-                rules.patterns.append((regex, bool(compiled.include), line))
-    return rules
+    patterns = ((compiled(line, IGNORE_CASE), line) for line in lines)
+    return IgnoreRules([(*pattern, line) for pattern, line in patterns if pattern is not None])
+
+
+def compiled(line: str, ignore_case: bool) -> tuple[re.Pattern[str], bool] | None:
+    """The regular expression of a pattern, and whether it ignores; None if it makes no sense, as git leaves it out."""
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    with suppress(Exception):
+        pattern = GitIgnoreSpecPattern(line)
+        if pattern.include is not None and pattern.regex is not None:
+            return re.compile(pattern.regex.pattern, re.IGNORECASE if ignore_case else 0), pattern.include
+    return None
 
 
 def bounded(line: str) -> str:
-    """A pattern that takes no time to match: itself, or one that stands for more; "" for a comment and the like.
+    """A pattern that takes no time to match: itself, or one that stands for more; "" for a comment.
 
     A pattern that takes something back stands for less then: it is left out.
     """
-    bare = line.rstrip("\r\n")
-    bare = bare if bare.endswith("\\ ") else bare.rstrip()
-    if not bare or bare.startswith("#"):
+    line = line.rstrip("\r")
+    if line.startswith("#"):
         return ""
-    taken_back = bare.startswith("!")
-    parts = [part if part == "**" or "\\" in part else _STARS.sub("*", part) for part in bare[taken_back:].split("/")]
-    if len(bare) <= _MAX_PATTERN and len(parts) <= _MAX_DEPTH and wild(parts) <= _MAX_WILD:
+    taken_back = line.startswith("!")
+    parts = line[taken_back:].split("/")
+    parts = [part if part == "**" or "\\" in part else _STARS.sub("*", part) for part in parts]
+    wild = sum(1 if part == "**" else part.count("*") for part in parts if part != "*")
+    if len(line) <= _MAX_PATTERN and wild + (len(parts) == 1 or parts[1:] == [""]) <= _MAX_WILD:
         return "!" * taken_back + "/".join(parts)
     if taken_back:
         return ""
-    parts = [one_star(part) for part in parts]
-    if len(bare) > _MAX_PATTERN or wild(parts) > _MAX_WILD:
-        plain = next((at for at, part in enumerate(parts) if "*" in part or "?" in part or "[" in part), len(parts))
-        start = "/".join(parts[:plain])
-        return f"{start}/**" if start and len(start) <= _MAX_PATTERN else "*"
-    return "/".join(parts)
-
-
-def wild(parts: list[str]) -> int:
-    """Number of places in a pattern that match texts of any length; a part that is only "*" matches one name."""
-    anywhere = len(parts) == 1 or (len(parts) == 2 and not parts[1])  # no slash, or at its end only
-    return anywhere + sum(1 if part == "**" else part.count("*") for part in parts if part != "*")
-
-
-def one_star(part: str) -> str:
-    """A part of a pattern with one "*" at most; it stands for what it stood for and more."""
-    if part in ("*", "**") or part.count("*") < 2:
-        return part
-    if "\\" in part or "[" in part:
-        return "*"
-    return part[: part.index("*")] + "*" + part[part.rindex("*") + 1 :]
+    start = re.split(r"[*?\[\\]", line[:_MAX_PATTERN])[0].rpartition("/")[0]
+    return f"{start}/**" if start else "*"

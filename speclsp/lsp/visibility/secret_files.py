@@ -8,6 +8,7 @@ docs/privacy.md has the table; a test compares.
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import re
 from collections.abc import Mapping
@@ -93,9 +94,9 @@ def _pattern_of(path: str) -> str:
         if name in PASS:
             return ""
         parts = f"{above}/{name}".split("/")
-        for depth, patterns in _compiled().items():
-            if match := patterns.fullmatch("/".join(parts[-depth:])):
-                return ALL[int((match.lastgroup or "p0")[1:])]
+        for pattern in ALL:
+            if fnmatch.fnmatchcase("/".join(parts[-1 - pattern.count("/") :]), pattern):
+                return pattern
         shorter = _COPY.sub("", name.removeprefix("." if name.endswith((".swp", ".swo")) else ""))
         if shorter == name or not shorter:
             break
@@ -104,13 +105,3 @@ def _pattern_of(path: str) -> str:
 
 
 ALL = tuple(pattern for patterns in KINDS.values() for pattern in patterns)
-
-
-@functools.cache  # not as the module is imported: an editor waits for that
-def _compiled() -> Mapping[int, re.Pattern[str]]:
-    """One regular expression for each number of parts that a pattern has."""
-    by_depth: dict[int, list[str]] = {}
-    for number, pattern in enumerate(ALL):
-        regexes = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\[0\-9\]", "[0-9]")
-        by_depth.setdefault(pattern.count("/") + 1, []).append(f"(?P<p{number}>{regexes})")
-    return {depth: re.compile("|".join(regexes), re.DOTALL) for depth, regexes in by_depth.items()}

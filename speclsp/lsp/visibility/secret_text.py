@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from speclsp.lsp.syntax import hidden_characters
@@ -32,8 +33,8 @@ _MARKER = re.compile(
 FORBIDDEN = re.compile(f"{hidden_characters.HIDDEN.pattern}|{_MARKER.pattern}")
 
 
-@dataclass(frozen=True, slots=True)
-class SecretPattern:
+@dataclass(frozen=True)
+class Shape:
     """One format of keys: `head`, then at least `least` of `body`."""
 
     head: str
@@ -41,40 +42,47 @@ class SecretPattern:
     least: int
     mixed: bool = False  # the body must look drawn by lot: words could begin like that
 
+    @cached_property
+    def whole(self) -> re.Pattern[str]:
+        return re.compile(f"{self.head}(?P<body>{self.body}{{{self.least},4000}})")
+
+    @cached_property
+    def torn(self) -> re.Pattern[str]:
+        """Its beginning at the end of a line."""
+        return re.compile(f"{self.head}(?P<body>{self.body}{{{_MIN_TORN},4000}})\\Z")
+
 
 _URL_SAFE, _ALNUM = r"[A-Za-z0-9_-]", r"[A-Za-z0-9]"
 SHAPES = (
-    SecretPattern(r"(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z0-9]", 16),  # AWS
-    SecretPattern(r"gh[pousr]_", _ALNUM, 30),  # GitHub
-    SecretPattern(r"github_pat_", r"[A-Za-z0-9_]", 22),
-    SecretPattern(r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|agent|oas)-", r"[A-Za-z0-9_.-]", 20),  # GitLab
-    SecretPattern(r"xox[abeoprs]-", r"[A-Za-z0-9-]", 10),  # Slack
-    SecretPattern(r"xapp-\d-", r"[A-Za-z0-9-]", 20),
-    SecretPattern(r"hooks\.slack\.com/services/", r"[A-Za-z0-9/]", 20),
-    SecretPattern(r"discord(?:app)?\.com/api/webhooks/\d{8,24}/", _URL_SAFE, 30),
-    SecretPattern(r"(?:[sr]k_(?:live|test|prod)|whsec)_", _ALNUM, 16),  # Stripe
-    SecretPattern(r"AIza", _URL_SAFE, 35),  # Google
-    SecretPattern(r"GOCSPX-", _URL_SAFE, 20),
-    SecretPattern(r"ya29\.", r"[A-Za-z0-9_.-]", 20, mixed=True),
-    SecretPattern(r"sk-(?:proj-|ant-|svcacct-|admin-|or-v1-)?", _URL_SAFE, 20, mixed=True),  # OpenAI, Anthropic
-    SecretPattern(r"(?:gsk|xai|pplx|r8|hf|nvapi|fw|csk|ctx7sk)[_-]", r"[A-Za-z0-9_-]", 30, mixed=True),
-    SecretPattern(r"npm_", _ALNUM, 36),
-    SecretPattern(r"pypi-", _URL_SAFE, 50),
-    SecretPattern(r"dckr_pat_", _URL_SAFE, 20),
-    SecretPattern(r"SG\.", r"[A-Za-z0-9_.-]", 40, mixed=True),  # SendGrid
-    SecretPattern(r"(?:SK|AC)", r"[0-9a-f]", 32),  # Twilio
-    SecretPattern(r"key-", r"[0-9a-f]", 32),  # Mailgun
-    SecretPattern(r"dop_v1_", r"[0-9a-f]", 64),  # DigitalOcean
-    SecretPattern(r"shp(?:at|ss|ca|pa)_", r"[0-9a-fA-F]", 32),  # Shopify
-    SecretPattern(r"EAAC", _ALNUM, 40),  # Facebook
-    SecretPattern(r"\d{8,10}:AA", _URL_SAFE, 33),  # Telegram
-    SecretPattern(
-        r"(?:PMAK|NRAK|glsa|lin_api|sntrys|dapi|hvs|hvb|rubygems|AGE-SECRET-KEY)[_.-]?", _URL_SAFE, 26, mixed=True
-    ),
-    SecretPattern(r"eyJ[A-Za-z0-9_-]{8,4000}\.eyJ", r"[A-Za-z0-9_.-]", 16),  # a JSON Web Token
-    SecretPattern(r"(?:AccountKey|SharedAccessKey|SharedSecretValue)=", r"[A-Za-z0-9+/=]", 40),  # Azure
-    SecretPattern(r"[?&]sig=", r"[A-Za-z0-9%+/]", 40, mixed=True),
-    SecretPattern(r"AAAA[A-Za-z0-9_-]{7}:", _URL_SAFE, 100),  # Firebase
+    Shape(r"(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z0-9]", 16),  # AWS
+    Shape(r"gh[pousr]_", _ALNUM, 30),  # GitHub
+    Shape(r"github_pat_", r"[A-Za-z0-9_]", 22),
+    Shape(r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|agent|oas)-", r"[A-Za-z0-9_.-]", 20),  # GitLab
+    Shape(r"xox[abeoprs]-", r"[A-Za-z0-9-]", 10),  # Slack
+    Shape(r"xapp-\d-", r"[A-Za-z0-9-]", 20),
+    Shape(r"hooks\.slack\.com/services/", r"[A-Za-z0-9/]", 20),
+    Shape(r"discord(?:app)?\.com/api/webhooks/\d{8,24}/", _URL_SAFE, 30),
+    Shape(r"(?:[sr]k_(?:live|test|prod)|whsec)_", _ALNUM, 16),  # Stripe
+    Shape(r"AIza", _URL_SAFE, 35),  # Google
+    Shape(r"GOCSPX-", _URL_SAFE, 20),
+    Shape(r"ya29\.", r"[A-Za-z0-9_.-]", 20, mixed=True),
+    Shape(r"sk-(?:proj-|ant-|svcacct-|admin-|or-v1-)?", _URL_SAFE, 20, mixed=True),  # OpenAI, Anthropic
+    Shape(r"(?:gsk|xai|pplx|r8|hf|nvapi|fw|csk|ctx7sk)[_-]", r"[A-Za-z0-9_-]", 30, mixed=True),
+    Shape(r"npm_", _ALNUM, 36),
+    Shape(r"pypi-", _URL_SAFE, 50),
+    Shape(r"dckr_pat_", _URL_SAFE, 20),
+    Shape(r"SG\.", r"[A-Za-z0-9_.-]", 40, mixed=True),  # SendGrid
+    Shape(r"(?:SK|AC)", r"[0-9a-f]", 32),  # Twilio
+    Shape(r"key-", r"[0-9a-f]", 32),  # Mailgun
+    Shape(r"dop_v1_", r"[0-9a-f]", 64),  # DigitalOcean
+    Shape(r"shp(?:at|ss|ca|pa)_", r"[0-9a-fA-F]", 32),  # Shopify
+    Shape(r"EAAC", _ALNUM, 40),  # Facebook
+    Shape(r"\d{8,10}:AA", _URL_SAFE, 33),  # Telegram
+    Shape(r"(?:PMAK|NRAK|glsa|lin_api|sntrys|dapi|hvs|hvb|rubygems|AGE-SECRET-KEY)[_.-]?", _URL_SAFE, 26, mixed=True),
+    Shape(r"eyJ[A-Za-z0-9_-]{8,4000}\.eyJ", r"[A-Za-z0-9_.-]", 16),  # a JSON Web Token
+    Shape(r"(?:AccountKey|SharedAccessKey|SharedSecretValue)=", r"[A-Za-z0-9+/=]", 40),  # Azure
+    Shape(r"[?&]sig=", r"[A-Za-z0-9%+/]", 40, mixed=True),
+    Shape(r"AAAA[A-Za-z0-9_-]{7}:", _URL_SAFE, 100),  # Firebase
 )
 _LOOKED_AT = 64  # characters that words of placeholders are looked for in: a long value has any word by chance
 _MIN_TORN = 6  # characters of a body at the end of a torn line
@@ -107,13 +115,6 @@ _MAYBE = re.compile(
     r"|lin_|sntrys|dapi|hv[sb]|rubygems|SECRET-KEY|eyJ|Key=|Value=|sig=|AAAA|://|PRIVATE|PuTTY"
     r"|[Pp][Aa][Ss][Ss]|[Pp][Ww][Dd]|[Ss][Ee][Cc][Rr]|[Tt][Oo][Kk][Ee]|[Kk][Ee][Yy]|[Cc][Rr][Ee][Dd]|[Bb][Ee][Aa][Rr]"
 )
-_KNOWN = re.compile(
-    "|".join(f"(?P<m{n}>{shape.head}(?P<b{n}>{shape.body}{{{shape.least},4000}}))" for n, shape in enumerate(SHAPES))
-)
-_TORN = re.compile(
-    "|".join(f"(?P<m{n}>{shape.head}(?P<b{n}>{shape.body}{{{_MIN_TORN},4000}})\\Z)" for n, shape in enumerate(SHAPES))
-)
-
 _LICENCE = re.compile(
     r"(?i)SPDX-(?:License-Identifier|FileCopyrightText)\s{0,4}:\s{0,4}\S"
     r"|\bcopyright\s{1,4}(?:\(c\)|©|\d{4}|&copy;)[^\n]{0,200}|©\s{0,4}\d{4}[^\n]{0,200}|\ball rights reserved\b"
@@ -152,15 +153,13 @@ def hidden_in(line: str, start: int, known: Sequence[str], *, torn: bool = False
 def secrets(line: str, start: int = 0, *, torn: bool = False) -> list[str]:
     """Parts of a line that look like a key or a password and end after `start`."""
     values: list[str] = []
-    for pattern in (_KNOWN, _TORN) if torn else (_KNOWN,):
-        for match in pattern.finditer(line):
-            number = int((match.lastgroup or "m0")[1:])
-            body, before = match[f"b{number}"], line[match.start() - 1 : match.start()] if match.start() else ""
+    for shape in SHAPES:
+        for match in (*shape.whole.finditer(line), *(shape.torn.finditer(line) if torn else ())):
+            body, before = match["body"], line[match.start() - 1 : match.start()] if match.start() else ""
             if match.end() <= start or before.isalnum() or _PLACEHOLDER.search(body, 0, _LOOKED_AT):
                 continue
-            if is_plain(body) or (SHAPES[number].mixed and not is_drawn(body, torn=torn)):
-                continue
-            values.append(match[0])
+            if not is_plain(body) and (not shape.mixed or is_drawn(body, torn=torn)):
+                values.append(match[0])
     for match in _GIVEN.finditer(line):
         value = match["quoted"] or match["bare"] or ""
         open_ended = torn and match.end() == len(line)

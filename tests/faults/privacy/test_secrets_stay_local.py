@@ -111,7 +111,7 @@ def test_no_setting_and_no_pair_opens_a_secret_file(promise: Measured):
 def test_the_documented_list_of_secret_files_is_the_products():
     table = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     for kind, patterns in secret_files.KINDS.items():
-        assert f"| {kind} | {' '.join(f'`{pattern}`' for pattern in patterns)} |" in table
+        assert f"- {kind}: {' '.join(f'`{pattern}`' for pattern in patterns)}\n" in table
     assert " ".join(f"`{name}`" for name in secret_files.PASS) in table
 
 

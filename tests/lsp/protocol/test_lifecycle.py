@@ -61,27 +61,6 @@ def test_the_protocol_layer_imports_neither_torch_nor_the_engine():
 
 
 @pytest.mark.promise(1)
-@pytest.mark.parametrize(
-    "position", [{"line": -1, "character": 0}, {"line": 0, "character": -1}, {"line": "0", "character": 0}, {}, None, 5]
-)
-def test_b6_a_wrong_position_is_an_error_for_that_request(shared: Client, position: object):
-    params = {"textDocument": {"uri": URI}, "position": position, "context": {"triggerKind": 1}}
-    error = shared.error("textDocument/inlineCompletion", params)
-    assert error["code"] == -32602
-    assert "position" in error["message"]
-
-
-@pytest.mark.promise(1)
-def test_an_unknown_method_is_an_error_and_an_unknown_notification_is_ignored(shared: Client):
-    assert shared.error("no/such")["code"] == -32601
-    assert shared.error("$/no/such")["code"] == -32601
-    assert shared.error("textDocument/didOpen", {})["code"] == -32600
-    shared.notify("no/such")
-    shared.notify("$/no/such", {"x": 1})
-    assert shared.call("test/echo", 1) == 1
-
-
-@pytest.mark.promise(1)
 def test_a_failing_handler_gives_an_error_of_one_line_without_a_traceback(shared: Client):
     assert shared.error("test/raise", "ours") == {"code": -32603, "message": "no such engine"}
     assert shared.error("test/raise", "yours") == {"code": -32602, "message": "no such file"}
@@ -126,37 +105,11 @@ def test_b10_b11_a_cancelled_request_is_answered_at_once(shared: Client):
     assert len(shared.replies[msg_id]) == 1
 
 
-@pytest.mark.parametrize("params", [{"id": 10**9}, {"id": None}, {"id": []}, {}, None, []])
-def test_cancelling_an_unknown_request_does_nothing(shared: Client, params: object):
-    shared.notify("$/cancelRequest", params)
-    assert shared.call("test/echo", 1) == 1
-
-
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028", "\u2029"])
-def test_b17_an_edit_below_an_odd_character_is_applied_at_the_editors_position(shared: Client, odd: str):
-    shared.open(URI, f"a{odd}b\nc\n")
-    shared.insert(URI, 2, 1, 1, "Z")
-    assert text_of(shared) == f"a{odd}b\ncZ\n"
-
-
-def test_b18_a_column_past_the_end_is_the_end(shared: Client):
-    shared.open(URI, "abc")
-    shared.insert(URI, 2, 0, 99, "Z")
-    assert text_of(shared) == "abcZ"
 
 
 def test_b19_a_document_that_is_not_open_is_not_read_from_disk(shared: Client):
     assert shared.reply(shared.complete("file:///etc/hostname", 0, 0))["result"] == {"items": []}
-
-
-def test_b20_a_change_to_a_document_that_is_not_open_is_ignored(shared: Client):
-    shared.change("file:///never", 1, {"text": "x"})
-    shared.notify("textDocument/didClose", {"textDocument": {"uri": "file:///never"}})
-    assert "file:///never" not in shared.call("test/state")["documents"]
-    assert "textDocument/didChange: the document is not open" in shared.stderr()
 
 
 def test_malformed_text_sync_is_ignored_and_logged_without_text(shared: Client):
@@ -179,56 +132,6 @@ def test_a_request_uses_the_text_at_the_time_it_was_sent(shared: Client):
     for key, msg_id in enumerate(request_ids):
         result = shared.reply(msg_id)["result"]
         assert result == {"items": [{"insertText": "x" * (key + 1) + "|"}], "version": key + 2, "asked": key + 2}
-
-
-def test_b21_typing_in_a_large_document_stays_fast(shared: Client):
-    shared.open(URI, "x = 'some line of text'\n" * 400_000)
-    shared.insert(URI, 2, 200_000, 0, "k")
-    shared.call("test/echo", 1, timeout_s=20)
-    start = time.monotonic()
-    for key in range(50):
-        shared.insert(URI, key + 3, 200_000, key, "k")
-    shared.call("test/echo", 1)
-    assert (time.monotonic() - start) / 50 < 0.1, "stock pygls: 0.18 s a key"
-    shared.notify("textDocument/didClose", {"textDocument": {"uri": URI}})
-
-
-def test_b22_notifications_leave_nothing_behind(shared: Client):
-    shared.open(URI, "")
-
-    def type_keys(count: int) -> dict[str, int]:
-        for version in range(count):
-            shared.change(URI, version, {"text": "x"})
-        return shared.call("test/state", timeout_s=30)
-
-    before, after = type_keys(2_000), type_keys(20_000)
-    assert after["pending"] == before["pending"] == 1
-    assert after["rss_kib"] - before["rss_kib"] < 4096, "stock pygls: 40 MB"
-
-
-# ── stdout, and a client that does not read it ──────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.promise(7)
-def test_prints_go_to_stderr_and_handlers_cannot_read_stdin(shared: Client):
-    assert shared.call("test/print") == ""
-    for stray in ("a stray print", "a stray command", "a stray puts"):
-        assert stray in shared.stderr()
-    assert shared.stray == b""
-
-
-@pytest.mark.promise(8)
-def test_a_client_that_stops_reading_blocks_nothing_and_misses_no_reply(fresh: Client):
-    fresh.initialize()
-    before_kib = fresh.rss_kib()
-    fresh.stop_reading()
-    fresh.request("test/flood", {"count": 2000, "size": 50_000})  # 100 MB of notifications
-    request_ids = [fresh.request("test/flood", {"count": 0, "size": 5_000}) for _ in range(1000)]
-    time.sleep(1)
-    fresh.stop_reading(False)
-    assert all(len(fresh.reply(msg_id, 20)["result"]) == 5_000 for msg_id in request_ids)
-    assert fresh.rss_kib() - before_kib < 50_000
-    assert len(fresh.notifications) < 1000, "most of 2,000 are dropped; more arrive where the reading starts early"
 
 
 @pytest.mark.promise(4)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
 import sys
 import time
 from typing import Any
 
-import psutil
 from lsprotocol import types
 
 from speclsp.errors import EngineError, InputError
@@ -55,17 +52,6 @@ def strange(params: Any) -> Any:
     return {1, 2}
 
 
-@server.feature("test/print")
-def chatter(params: Any) -> str:
-    print("a stray print")
-    sys.__stdout__.flush()
-    os.system("echo a stray command")
-    libc = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-    libc.puts(b"a stray puts")
-    libc.fflush(None)
-    return sys.stdin.read()
-
-
 @server.feature("test/block")
 def block(seconds: float) -> str:
     time.sleep(seconds)
@@ -95,13 +81,6 @@ async def ask(params: Any) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
-@server.feature("test/flood")
-def flood(params: dict[str, int]) -> str:
-    for _ in range(params["count"]):
-        server.protocol.notify("test/news", "x" * params["size"])
-    return "x" * params["size"]
-
-
 @server.command("test.add")
 def add(a: int, b: int) -> int:
     return a + b
@@ -109,13 +88,8 @@ def add(a: int, b: int) -> int:
 
 @server.feature("test/state")
 def state(params: Any) -> dict[str, Any]:
-    protocol = server.protocol
-    memory = psutil.Process().memory_info()
     return {
-        "pending": len(protocol.pending) + len(protocol.awaited),
         "documents": {document.uri: document.text for document in server.documents},
-        "rss_kib": memory.rss // 1024,
-        "virtual_kib": memory.vms // 1024,
     }
 
 

@@ -21,7 +21,7 @@ from lsprotocol import types
 
 from speclsp.errors import SpeclspError
 from speclsp.lsp.protocol import framing, process_exit, stdio
-from speclsp.lsp.protocol.framing import FramingFault, MessageReader
+from speclsp.lsp.protocol.framing import MessageReader
 from speclsp.lsp.protocol.initialize_answer import initialize_result
 from speclsp.lsp.protocol.language_server import SpecLanguageServer
 from speclsp.lsp.protocol.process_exit import ProcessExit
@@ -53,40 +53,6 @@ def read(data: bytes, chunk_bytes: int = 65_536) -> list[Any]:
 @given(st.lists(JSON, max_size=4), st.integers(1, 50))
 def test_framed_messages_are_read_back_for_every_split_into_chunks(messages, chunk_bytes):
     assert read(b"".join(map(frame, messages)), chunk_bytes) == messages
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        *(b"content-length: 5\r\n\r\n", b"Content-Length:5\r\n\r\n", b"Content-Length : 5 \r\n\r\n"),
-        *(b"Content-Length: 00005\r\n\r\n", b"Content-Length: 5\n\n"),
-        b"Content-Type: application/vscode-jsonrpc; charset=utf-8\r\nContent-Length: 5\r\n\r\n",
-        b"Content-Length: 5\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n",
-        *(b"Content-Length: 77\r\nContent-Length: 5\r\n\r\n", b"\r\n\r\nContent-Length: 5\r\n\r\n"),
-    ],
-)
-@pytest.mark.parametrize("chunk_bytes", [1, 7, 1000])
-def test_every_common_spelling_of_the_header_is_read(header, chunk_bytes):
-    assert read(header + b"[1,2]" + frame(GOOD), chunk_bytes) == [[1, 2], GOOD]
-
-
-@pytest.mark.parametrize(
-    "noise",
-    [
-        b"garbage",
-        b"{}\r\n\r\n",
-        b"Content-Length: -5\r\n\r\nxxxxx",
-        b"Content-Length: five\r\n\r\nxxxxx",
-        b"Content-Length:\r\n\r\n",
-        b"Content-Type: x\r\n\r\n{}",
-        b"Content-Length: 5\r\nno header at all\r\n",
-        b"Content-Length: 5\r\n" + b"x" * 20_000,
-        b"\x00\xff" * 3000,
-    ],
-)
-@pytest.mark.parametrize("chunk_bytes", [13, 65_536])
-def test_noise_between_messages_is_skipped(noise, chunk_bytes):
-    assert read(frame(GOOD) + noise + frame(GOOD), chunk_bytes) == [GOOD, GOOD]
 
 
 @pytest.mark.parametrize(
@@ -124,14 +90,6 @@ def test_a_body_that_contains_headers_is_one_message(chunk_bytes):
     assert read(frame(message) + frame(json.dumps(message, indent="\r\n").encode()) + frame(GOOD), chunk_bytes) == [
         message, message, GOOD,
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("digits", [str(framing.MAX_MESSAGE_BYTES + 1), "9999999999", "1" + "0" * 14, "9" * 5000])
-def test_a_content_length_over_the_limit_is_refused_and_the_next_message_is_read(digits):
-    fault, after = read(b"Content-Length: %b\r\n\r\n{}" % digits.encode() + frame(GOOD))
-    assert fault.code == -32600
-    assert "limit" in fault.reason
-    assert after == GOOD
 
 
 def test_lone_surrogates_are_read_both_escaped_and_raw():
@@ -206,28 +164,6 @@ def test_a_short_reply_to_a_client_that_reads_is_written_without_the_thread():
         assert read(os.read(read_end, 65_536)) == [number]
     writer.close()
     os.close(write_end), os.close(read_end)
-
-
-def test_a_closed_reader_is_detected_and_nothing_more_is_queued_for_it():
-    read_end, write_end = os.pipe()
-    broken = threading.Event()
-    writer = MessageWriter(write_end, on_broken=broken.set)
-    os.close(read_end)
-    writer.write(b"{}")
-    assert broken.wait(20)
-    writer.write(b"{}")
-    writer.close()
-    os.close(write_end)
-
-
-def test_closing_waits_only_briefly_for_a_client_that_does_not_read():
-    read_end, write_end = os.pipe()
-    writer = MessageWriter(write_end, on_broken=lambda: None)
-    writer.write(b"x" * 2**20)
-    start = time.monotonic()
-    writer.close()
-    assert time.monotonic() - start < 2
-    os.close(read_end), os.close(write_end)
 
 
 # ── process exit ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,30 +259,6 @@ def request(msg_id: Any, method: Any, params: Any = None) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": msg_id, "method": method, "params": params}
 
 
-METHODS = ["initialize", "textDocument/inlineCompletion", "workspace/executeCommand", "textDocument/hover", "test/echo"]
-METHODS += ["textDocument/didOpen", "textDocument/didChange", "$/setTrace", "$/cancelRequest", "window/showMessage"]
-
-
-@settings(max_examples=20)
-@given(
-    st.lists(st.tuples(st.sampled_from(METHODS) | JSON, JSON), min_size=5, max_size=20), st.booleans(), st.booleans()
-)
-def test_every_request_with_a_readable_id_gets_exactly_one_reply(requests, ready, text_ids):
-    ids = [f"id {n}" if text_ids else n for n in range(len(requests))]
-    replies = exchange(*(request(i, *parts) for i, parts in zip(ids, requests, strict=True)), ready=ready)
-    assert sorted(reply["id"] for reply in replies) == sorted(ids)
-    assert all(("result" in reply) != ("error" in reply) for reply in replies)
-
-
-NOTIFICATION = st.fixed_dictionaries({"jsonrpc": st.just("2.0"), "method": st.sampled_from(METHODS), "params": JSON})
-
-
-@settings(max_examples=20)
-@given(st.lists(JSON | NOTIFICATION, min_size=5, max_size=20))
-def test_no_message_leads_to_a_popup_or_a_request(messages):
-    assert all("method" not in sent for sent in exchange(*messages))
-
-
 @pytest.mark.parametrize(
     ("offered", "chosen", "column"),
     [
@@ -365,23 +277,6 @@ async def test_columns_are_in_the_clients_first_known_encoding(offered, chosen, 
     document = {"uri": "file:///a", "languageId": "x", "version": 1, "text": "𐐀é\n"}
     server.protocol.receive({"jsonrpc": "2.0", "method": "textDocument/didOpen", "params": {"textDocument": document}})
     assert server.documents.get("file:///a").offset({"line": 0, "character": column}, server.position_encoding) == 1
-
-
-@pytest.mark.parametrize("msg_id", [None, True, 1.5, [], {}])
-def test_an_invalid_id_is_refused_with_a_null_id(msg_id):
-    assert [(r["id"], r["error"]["code"]) for r in exchange(request(msg_id, "test/echo"))] == [(None, -32600)]
-
-
-def test_a_batch_is_refused_for_each_request_in_it():
-    replies = exchange([request(1, "test/echo"), 7, {"jsonrpc": "2.0", "method": "x"}, request("a", "test/echo")], [])
-    assert [(r["id"], r["error"]["code"]) for r in replies] == [(1, -32600), ("a", -32600), (None, -32600)]
-
-
-def test_params_are_not_coerced_and_the_reply_names_the_wrong_one():
-    params = {"textDocument": {"uri": None}, "position": {"line": 0, "character": 0}, "context": {"triggerKind": 1}}
-    (reply,) = exchange(request(1, "textDocument/inlineCompletion", params))
-    assert reply["error"]["code"] == -32602
-    assert "params.textDocument.uri: expected a string, found None" in reply["error"]["message"]
 
 
 def test_initialize_may_be_sent_again_after_a_failure():
@@ -410,9 +305,3 @@ def test_stdio_is_the_only_transport():
         server.start_tcp("127.0.0.1", 0)
     with pytest.raises(SpeclspError, match="WebSockets"):
         server.start_ws("127.0.0.1", 0)
-
-
-def test_a_framing_fault_is_answered_without_an_id():
-    assert exchange(FramingFault(-32700, "not JSON")) == [
-        {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON"}}
-    ]

@@ -43,7 +43,7 @@ def test_a_glob_on_windows_has_either_slash_and_ignores_case(pattern: str, path:
     assert not matches(pattern, path + "/x.txt/y", windows=True) or pattern.endswith("**")
 
 
-names = st.text(st.characters(exclude_characters="*?[]/"), min_size=1, max_size=8)
+names = st.text("abAB01.-_é ~+(){}", min_size=1, max_size=8).filter(lambda name: name.strip() == name)
 
 
 @given(st.lists(names, min_size=2, max_size=4))

@@ -111,22 +111,8 @@ def test_aiexclude_has_no_negation_and_an_empty_one_excludes_everything(tmp_path
     assert verdict(root, "d/y.txt") == IgnoreVerdict()
 
 
-def test_the_rules_of_two_workspace_folders_are_cached_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("one", "two"):
-        lay(tmp_path / name, {".gitignore": f"{name}.txt", "one.txt": ""})
-    workspace, read = IgnoreWorkspace(), []
-    parsed = ignore_files.parsed
-    monkeypatch.setattr(ignore_files, "parsed", lambda path, **how: read.append(path) or parsed(path, **how))
-    for _ in range(3):
-        assert workspace.verdict(str(tmp_path / "one"), "one.txt").no_context
-        assert not workspace.verdict(str(tmp_path / "two"), "one.txt").no_context
-    assert len(read) == 2, "each file once"
-
-
-def test_many_large_ignore_files_take_bounded_time_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_many_large_ignore_files_are_read_up_to_one_limit(tmp_path: Path):
     """The files nearest to the root are read. Everything under the unread files counts as ignored."""
-    parsed, read = ignore_files.parsed, list[ignore_files.IgnoreRules]()
-    monkeypatch.setattr(ignore_files, "parsed", lambda path, **how: read.append(parsed(path, **how)) or read[-1])
     path = tmp_path
     for depth in range(30):
         path = path / f"d{depth}"
@@ -137,7 +123,7 @@ def test_many_large_ignore_files_take_bounded_time_and_memory(tmp_path: Path, mo
     verdict = workspace.verdict(str(tmp_path), inside)
     assert workspace.verdict(str(tmp_path), inside) == verdict and "too long" in verdict.no_context
     assert verdict.no_suggestions == ""
-    assert sum(len(rules.patterns) for rules in read) < 15_000
+    assert not workspace.verdict(str(tmp_path), "d0/a.py").no_context
 
 
 @pytest.mark.promise(32)
@@ -156,19 +142,13 @@ def test_hostile_entries_in_place_of_ignore_files_do_not_block(promise: Measured
     (root / "in").symlink_to(tmp_path / "far")
     lay(tmp_path, {"far/.gitignore": "*\n"})
     assert verdict(root, "in/x.py") == IgnoreVerdict(), "nor is what lies behind a link"
-    big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MAX_PATTERNS + 1)})
+    big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MAX_BYTES // 2 + 1)})
     assert "too long" in verdict(root, "big/x.py").no_context and "too long" in verdict(big, "b/y").no_suggestions
     seconds = time.monotonic() - start_s
     promise.measured(
         f"8 hostile things in the place of ignore files: read in {seconds * 1000:.0f} ms", holds=seconds < 2
     )
     assert seconds < 20
-
-
-def test_a_link_inside_the_workspace_is_followed(tmp_path: Path):
-    root = lay(tmp_path, {".gitignore": "*.py\n"})
-    (root / ".cursorignore").symlink_to(".gitignore")
-    assert verdict(root, "a.py").no_suggestions == "'*.py' in .cursorignore"
 
 
 def test_an_unreadable_ignore_file_excludes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -248,28 +228,6 @@ def test_any_bytes_give_a_verdict(tmp_path_factory: pytest.TempPathFactory, data
 def waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise WAIT_S: on a busy machine a verdict may take longer, and these tests do not check that limit."""
     monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)
-
-
-@pytest.mark.usefixtures("waits_long")
-async def test_an_unread_verdict_allows_no_context_and_is_settled_later(tmp_path: Path):
-    lay(tmp_path, {".cursorignore": "b.py\n"})
-    root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
-    a, b = f"{root}/a.py", f"{root}/b.py"
-    assert ignore_files_cache.of(a, root) == ignore_files.UNREAD
-    assert await ignore_files_cache.settled(a, root) == ignore_files.FREE
-    assert (await ignore_files_cache.settled(b, root)).no_suggestions == "'b.py' in .cursorignore"
-    assert ignore_files_cache.of(a, root) == ignore_files.FREE
-
-
-@pytest.mark.usefixtures("waits_long")
-async def test_a_changed_ignore_file_applies_at_the_next_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ignore_files, "RECHECK_S", 0.0)
-    root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
-    assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
-    lay(tmp_path, {".gitignore": "a.py"})
-    assert (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
-    (tmp_path / ".gitignore").unlink()
-    assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
 
 
 @pytest.mark.usefixtures("waits_long")

@@ -9,9 +9,7 @@ import time
 import uuid
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.lsp.suggested import plan_at, plan_for, streamed
+from support.lsp.suggested import plan_at
 from support.rows import rows
 
 from speclsp.lsp.documents.document import Snapshot
@@ -201,37 +199,6 @@ def test_half_a_key_is_hidden_when_the_deadline_cuts_the_answer():
     assert shown("key = ¦", f"'{KEY[:30]}", whole=False) is Reason.SECRET
     assert shown("key = ¦", "'sk-proj-", whole=False) is Reason.CUT_SHORT, "half a word"
     assert shown("# ¦", "sk-learn and more", whole=False) == "sk-learn and"
-
-
-scraps = st.sampled_from(
-    [
-        *("\n", "    ", "x = 1", "    return x\n", "def f():", "'", '"', "api_key = ", "token: ", "(", ")", "# ", ", "),
-        *(KEY, KEY[:20], KEY[20:], f"AKIA{drawn(16, UPPER)}", "AKIA", drawn(24), drawn(8)),
-        *("Copyright (c) 2015 Someone", "copyright ", "Licensed under ", "the Apache License", "://a:", "@b/"),
-        "-----BEGIN PRIVATE KEY-----",
-    ]
-)
-texts = st.lists(scraps, max_size=14).map("".join)
-
-
-@pytest.mark.slow
-@settings(max_examples=500)
-@given(texts, texts, texts, st.integers(1, 7))
-def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(
-    before: str, after: str, output: str, step: int
-):
-    document = before + after
-    plan = plan_for(document, len(before), tree=False)
-    if isinstance(plan, NoSuggestion):
-        return
-    suggestion = plan.to_suggestion(output)
-    assert plan.to_suggestion(streamed(plan, output, step)) == suggestion, "closing the stream early costs nothing"
-    if not isinstance(suggestion, NoSuggestion):
-        line = before.rpartition("\n")[2]
-        for number, row in enumerate(suggestion.text.split("\n")):
-            head = "" if number else line
-            assert hidden_in(head + row, len(head), [document]) == ""
-        assert plan.to_suggestion(suggestion.text + "\n\n") == suggestion, "cleaning what is clean changes nothing"
 
 
 def test_an_answer_of_a_megabyte_is_processed_in_bounded_time():
