@@ -60,18 +60,13 @@ def run_engine(options: argparse.Namespace) -> int:
         raise ConfigError("--port", options.port, "a port number from 1 to 65535, or 0 for any free port")
     if options.host and options.port is None:
         raise ConfigError("--host", options.host, "--port on the same command line")
+    from speclsp.daemon.engine_files import EngineFiles
     from speclsp.engine.process import daemonize, shared_engine
 
-    if options.detached or options.action == "start":
-        lock = None
-        if options.lock_fd is not None:
-            from speclsp.daemon.engine_files import EngineFiles
-
-            lock = EngineFiles.of(settings).inherited(options.lock_fd)
-        if options.detached:
-            return daemonize.run_detached(
-                settings, lock, options.tell_fd, options.host, options.port, options.keep_running
-            )
+    lock = None if options.lock_fd is None else EngineFiles.of(settings).inherited(options.lock_fd)
+    if lock is not None and options.tell_fd is not None:
+        daemonize.run_as_daemon(settings, lock, options.host, options.port, options.tell_fd, options.keep_running)
+    if options.action == "start":
         return daemonize.start_detached(settings, lock, options.host, options.port, options.keep_running)
     return shared_engine.run_foreground(settings, options.host, options.port)
 

@@ -232,15 +232,6 @@ def test_the_commands_start_show_and_stop_an_engine(windows, shell: WindowsShell
 # ── killed processes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_editor_that_dies_leaves_no_process(editor, shell: WindowsShell, isolated: Path):
-    client = editor()
-    ready(client)
-    pid = engine_json(isolated)["pid"]
-    client.process.stdin.close()  # the system closes the pipes of a process that ends
-    assert client.ended(ENDS_S) in (0, 1)
-    assert shell.has_ended(pid)
-
-
 def test_a_killed_server_leaves_no_engine(editor, shell: WindowsShell, isolated: Path):
     client = editor()
     ready(client)

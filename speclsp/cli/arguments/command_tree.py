@@ -179,13 +179,11 @@ def _add_engine(tree: Tree) -> None:
     engine = tree.command(
         "engine", commands.run_engine, "Run, start, stop or inspect the model processes; HTTP API with --port"
     )
-    mode = engine.add_mutually_exclusive_group()
-    mode.add_argument(
+    engine.add_argument(
         *("action",), metavar="ACTION", nargs="?", choices=("start", "stop", "status"),
         help="start: run in the background until unused; stop: end all engines, even while editors use them; status: "
         "show their states (exit code 1 if none runs or one is silent). Default: run in the foreground",
     )  # fmt: skip
-    mode.add_argument("--detached", action="store_true", help=HIDDEN)  # what `start` runs where fork is not enough
     engine.add_argument(
         "--port", metavar="N", type=int, help="Serve an HTTP API on this TCP port too (clients must send a token)"
     )

@@ -57,7 +57,7 @@ def start_detached(
         os.setsid()
         if os.fork():
             os._exit(0)  # so init is the engine's parent from the start, and it can get no terminal
-        run_as_daemon(settings, lock_or_engine, host, port, write_end, keep_running)
+        run_as_daemon(settings, lock_or_engine, host, port, platform.number_of(write_end), keep_running)
     os.close(write_end)
     os.close(lock_or_engine)
     os.waitpid(intermediate, 0)
@@ -79,40 +79,21 @@ def ended_early_message() -> str:
     return f"the engine ended before it listened{log_phrase()}."
 
 
-def run_detached(
-    settings: Config,
-    lock: int | None,
-    write_end: int | None,
-    host: str = "",
-    port: int | None = None,
-    keep_running: bool = False,
-) -> int:
-    """Run the engine in the process that `spawn` started. Ends if another engine has the lock."""
-    lock_or_engine = shared_engine.lock_or_running_engine(EngineFiles.of(settings)) if lock is None else lock
-    if not isinstance(lock_or_engine, EngineEndpoint):
-        pipe = -1 if write_end is None else platform.descriptor(write_end)
-        run_as_daemon(settings, lock_or_engine, host, port, pipe, keep_running)
-    return 0  # another engine was quicker
-
-
-def run_as_daemon(
-    settings: Config, lock: int, host: str, port: int | None, write_end: int, keep_running: bool
-) -> NoReturn:
-    """Run the engine in a detached process. `write_end`: the pipe to the starter; -1: it reads our stderr."""
-    failure = ""
+def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, tell: int, keep_running: bool) -> NoReturn:
+    """Run the engine in a detached process. `tell`: the number of the pipe to the starter, in the starter."""
+    failure, write_end = "", platform.descriptor(tell)
     try:
         close_others(lock, write_end)
         os.umask(0o077)
         os.chdir(config.runtime_dir())
-        open_log(keep_stderr=write_end < 0)
+        open_log()
 
         def report_listening(lines: list[str]) -> None:
             nonlocal write_end
-            handle, write_end = write_end, -1
-            if handle >= 0:
-                with suppress(BrokenPipeError):  # the starter has been killed since
-                    os.write(handle, (LISTENS + "".join(f"{line}\n" for line in lines)).encode() + END)
-                os.close(handle)
+            with suppress(BrokenPipeError):  # the starter has been killed since
+                os.write(write_end, (LISTENS + "".join(f"{line}\n" for line in lines)).encode() + END)
+            os.close(write_end)
+            write_end = -1
 
         grace_s = None if keep_running else settings.engine.shutdown_delay_seconds
         files = EngineFiles.of(settings)
@@ -125,7 +106,7 @@ def run_as_daemon(
         if failure:
             log.error("%s", failure)
             with suppress(OSError):
-                os.write(write_end if write_end >= 0 else 2, failure.encode())
+                os.write(write_end, failure.encode())
         logging.shutdown()
         os._exit(1 if failure else 0)  # not through the interpreter's shutdown, which a library's thread can block
 
@@ -146,7 +127,7 @@ def close_others(*kept: int) -> None:
 
 def command(settings: Config, host: str, port: int | None, keep_running: bool) -> list[str]:
     """The command line of the process that stays."""
-    words = [sys.executable, "-m", "speclsp", "engine", "--detached", *launch.engine_flags(settings)]
+    words = [sys.executable, "-m", "speclsp", "engine", *launch.engine_flags(settings)]
     words += [] if port is None else ["--port", str(port)]
     words += ["--keep-running"] if keep_running else []
     return words + (["--host", host] if host else [])
@@ -168,14 +149,14 @@ def spawn(words: list[str], lock: int, read_end: int, write_end: int) -> int:
 # ── its log ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def open_log(keep_stderr: bool = False) -> None:
+def open_log() -> None:
     """Log to engine.log and redirect everything printed to it; discard both where there can be no log."""
     handler = open_file(log_path())
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     if handler is not None:
         logging.getLogger().addHandler(handler)
-        handler.take_prints(stderr=not keep_stderr)
+        handler.take_prints()
     else:
         os.dup2(null, 1)
         os.dup2(null, 2)

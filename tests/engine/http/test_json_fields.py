@@ -285,19 +285,6 @@ def test_prefill_only_requests_share_a_session_and_have_no_deadline():
     assert infill(n_predict=1).session == ""
 
 
-BLOCK = "(a):\n        b()\n\n      c()\n    d()\ne()"
-
-
-@pytest.mark.parametrize(
-    ("indent", "kept"),
-    [(0, BLOCK), (1, "(a):\n        b()\n\n      c()\n    d()\n"), (5, "(a):\n        b()\n\n      c()\n"),
-     (6, "(a):\n        b()\n\n      c()\n"), (8, "(a):\n        b()\n\n"), (9, "(a):\n")],
-)  # fmt: skip
-def test_an_unstreamed_answer_ends_with_the_clients_block(indent: int, kept: str):
-    assert final(parsed(n_indent=indent), result(BLOCK))["content"] == kept
-    assert final(parsed(n_indent=indent, stream=True), result(BLOCK))["content"] == BLOCK
-
-
 @given(lines=st.lists(st.from_regex(r"[ \t]{0,6}[ab]?", fullmatch=True), max_size=8), indent=st.integers(0, 6))
 def test_a_block_is_a_prefix_of_whole_lines_that_later_text_cannot_change(lines: list[str], indent: int):
     text = "\n".join(lines)

@@ -98,177 +98,101 @@ def expected_text(request: dict[str, Any]) -> str:
     return f"E:{digest(body['prompt'])}:{digest(body['suffix']) if 'suffix' in body else EMPTY}"
 
 
-def by_llama_vim(request: dict[str, Any], reply: httpx.Response) -> None:
-    """Reads the raw text first, and the numbers under the requested names."""
-    assert re.match(r"\s*{", reply.text)
-    assert re.search(r'"content"\s*:"', reply.text), "no blank between the colon and the text"
-    answer = reply.json()
-    assert answer["content"] == expected_text(request)
-    assert list(answer) == request["body"]["response_fields"]
-    for name in ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"):
-        assert isinstance(answer["timings/" + name], int | float)
-    assert isinstance(answer["tokens_cached"], int)
-    assert answer["truncated"] is False
+Read = Callable[[dict[str, Any]], str]
 
 
-def as_nothing(request: dict[str, Any], reply: httpx.Response) -> None:
-    """A request without text gets an empty answer."""
-    assert reply.json() == {}
+def content(answer: dict[str, Any]) -> str:
+    return answer["content"]
 
 
-def by_llama_vscode(request: dict[str, Any], reply: httpx.Response) -> None:
-    """An object with `content`, or a list of such objects, as three completions are its default."""
-    answers = reply.json()
-    assert isinstance(answers, list)
-    assert [answer["content"] for answer in answers] == [expected_text(request) + more for more in ("", ":2", ":3")]
-    for name in ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"):
-        assert isinstance(answers[0]["timings"][name], int | float)
+def choice(answer: dict[str, Any]) -> str:
+    """The text of the only choice of an answer or of a part of it."""
+    (only,) = answer["choices"]
+    assert only["index"] == 0
+    return only["text"] or ""
 
 
-def without_text(request: dict[str, Any], reply: httpx.Response) -> None:
-    assert reply.json()["content"] == ""
-    assert reply.json()["tokens_predicted"] == 0
+def streamed(read: Read) -> Callable[[httpx.Response], str]:
+    """Joins the texts of lines that begin with `data: `. Programs skip any other line, or end with an error."""
+
+    def text_of(reply: httpx.Response) -> str:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in reply.text.split("\n") if line]
+        assert all(line.startswith("data: ") for line in lines)
+        assert (lines[-1] == "data: [DONE]") is reply.request.url.path.startswith("/v1/")
+        return "".join(read(json.loads(line.removeprefix("data: "))) for line in lines if line != "data: [DONE]")
+
+    return text_of
 
 
-def as_healthy(request: dict[str, Any], reply: httpx.Response) -> None:
-    assert reply.json()["status"] == "ok"
+def whole(read: Read) -> Callable[[httpx.Response], str]:
+    def text_of(reply: httpx.Response) -> str:
+        assert reply.headers["content-type"] == "application/json"
+        assert re.match(r"\{.*\"(content|text)\":\"", reply.text), "llama.vim reads the raw text: no blanks"
+        return read(reply.json())
+
+    return text_of
 
 
-def as_models(request: dict[str, Any], reply: httpx.Response) -> None:
-    first = reply.json()["data"][0]
-    assert first["id"] == "echo"
-    assert isinstance(first["max_model_len"], int)
+NUMBERS = {f"{part}_{unit}": float for part in ("prompt", "predicted") for unit in ("n", "ms", "per_second")}
+TIMINGS = {f"timings/{name}": kind for name, kind in NUMBERS.items()}
+COUNTS = {f"usage/{name}_tokens": int for name in ("prompt", "completion", "total")}
+ANSWER = {"id": str, "object": str, "created": int, "model": str, **COUNTS}
 
-
-def as_props(request: dict[str, Any], reply: httpx.Response) -> None:
-    assert reply.json()["default_generation_settings"]["n_ctx"] == 2048
-
-
-def by_openai(request: dict[str, Any], reply: httpx.Response) -> None:
-    answer = reply.json()
-    assert answer["choices"][0]["text"] == expected_text(request)
-    assert answer["choices"][0]["finish_reason"] == "stop"
-    assert {"prompt_tokens", "completion_tokens", "total_tokens"} <= answer["usage"].keys()
-
-
-def by_minuet(request: dict[str, Any], reply: httpx.Response) -> None:
-    """Reads each line without its `data:`, and skips a line that is not JSON."""
-    texts = []
-    for line in reply.text.split("\n"):
-        try:
-            texts.append(json.loads(line.removeprefix("data:"))["choices"][0]["text"])
-        except ValueError:
-            assert line in ("", "data: [DONE]")
-    assert "".join(texts) == expected_text(request)
-
-
-def by_zed(request: dict[str, Any], reply: httpx.Response) -> None:
-    """Reads the text of the first choice, and the answer's id as the prediction's."""
-    by_openai(request, reply)
-    answer = reply.json()
-    kinds = {"id": str, "object": str, "created": int, "model": str}
-    assert {key: type(answer[key]) for key in kinds} == kinds
-    assert answer["id"] and len(request["body"]["stop"]) <= 4
-
-
-def by_vscode(request: dict[str, Any], reply: httpx.Response) -> None:
-    """Reads lines that begin with `data: `. The first choice with a finish reason ends the completion."""
-    text, reason = "", None
-    for line in reply.text.split("\n"):
-        if line.strip() == "data: [DONE]" or not line.startswith("data: "):
-            assert line in ("", "data: [DONE]"), "VS Code skips any other line"
-            continue
-        event = json.loads(line.removeprefix("data: "))
-        assert "error" not in event
-        for choice in event["choices"]:
-            assert choice["index"] == 0 and reason is None
-            text, reason = text + (choice["text"] or ""), choice["finish_reason"]
-    assert (text, reason) == (expected_text(request), "stop")
-
-
-def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
-    """Reads lines that begin with `data:` up to [DONE]; each of them must be JSON."""
-
-    def check(request: dict[str, Any], reply: httpx.Response) -> None:
-        text = ""
-        for line in reply.text.split("\n"):
-            if line.startswith("data: [DONE]"):
-                break
-            assert not line.startswith("error:")
-            if line.startswith("data:"):
-                event = json.loads(line.removeprefix("data:"))
-                assert "error" not in event
-                text += read(event)
-        assert text == expected_text(request)
-
-    return check
-
-
-def by_twinny(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
-    """Reads the text between the first and the second `data:` of a line."""
-
-    def check(request: dict[str, Any], reply: httpx.Response) -> None:
-        text = ""
-        for line in reply.text.split("\n"):
-            if line.startswith("data: {"):
-                text += read(json.loads(line.split("data:")[1]))
-        assert text == expected_text(request)
-
-    return check
-
-
-def content(event: dict[str, Any]) -> str:
-    return event.get("content") or ""
-
-
-def choice(event: dict[str, Any]) -> str:
-    return event["choices"][0].get("text") or ""
-
-
-CHECKS: dict[tuple[str, str], Callable[[dict[str, Any], httpx.Response], None]] = {
-    ("llama.vim", "completion"): by_llama_vim,
-    ("llama.vim", "warm-up"): as_nothing,
-    ("llama.vscode", "completion"): by_llama_vscode,
-    ("llama.vscode", "warm-up"): without_text,
-    ("llama.vscode", "health"): as_healthy,
-    ("llama.vscode", "models"): as_models,
-    ("llama.vscode", "props"): as_props,
-    ("llama.vscode", "openai"): by_openai,
-    ("minuet-ai.nvim", "filled-in template"): by_minuet,
-    ("minuet-ai.nvim", "suffix"): by_minuet,
-    ("minuet-ai.nvim", "not streamed"): by_openai,
-    ("Continue", "llama.cpp provider"): by_continue(content),
-    ("Continue", "openai provider"): by_continue(choice),
-    ("Continue", "other files"): by_continue(choice),
-    ("Continue", "models"): as_models,
-    ("twinny", "llamacpp provider"): by_twinny(content),
-    ("twinny", "lmstudio provider"): by_twinny(choice),
-    ("twinny", "no limit"): by_twinny(content),
-    ("Zed", "open_ai_compatible_api"): by_zed,
-    ("VS Code", "one line"): by_vscode,
-    ("VS Code", "one line, Electron"): by_vscode,
-    ("VS Code", "several lines"): by_vscode,
-    ("VS Code", "after acceptance"): by_vscode,
-    ("VS Code", "next alternative"): by_vscode,
-    ("VS Code", "end of a file"): by_vscode,
+# For each request: the way to read the text, and the fields that the program reads beside it.
+TEXTS: dict[tuple[str, str], tuple[Callable[[httpx.Response], str], dict[str, type]]] = {
+    ("llama.vim", "completion"): (whole(content), {**TIMINGS, "tokens_cached": int, "truncated": bool}),
+    ("llama.vscode", "openai"): (whole(choice), COUNTS),
+    ("minuet-ai.nvim", "filled-in template"): (streamed(choice), {}),
+    ("minuet-ai.nvim", "suffix"): (streamed(choice), {}),
+    ("minuet-ai.nvim", "not streamed"): (whole(choice), COUNTS),
+    ("Continue", "llama.cpp provider"): (streamed(content), {}),
+    ("Continue", "openai provider"): (streamed(choice), {}),
+    ("Continue", "other files"): (streamed(choice), {}),
+    ("twinny", "llamacpp provider"): (streamed(content), {}),
+    ("twinny", "lmstudio provider"): (streamed(choice), {}),
+    ("twinny", "no limit"): (streamed(content), {}),
+    ("Zed", "open_ai_compatible_api"): (whole(choice), ANSWER),
+    ("VS Code", "one line"): (streamed(choice), {}),
+    ("VS Code", "one line, Electron"): (streamed(choice), {}),
+    ("VS Code", "several lines"): (streamed(choice), {}),
+    ("VS Code", "after acceptance"): (streamed(choice), {}),
+    ("VS Code", "next alternative"): (streamed(choice), {}),
+    ("VS Code", "end of a file"): (streamed(choice), {}),
 }
+# Requests whose answer is no text of one completion, and a fact about it.
+OTHERS: dict[tuple[str, str], Callable[[Any], bool]] = {
+    ("llama.vim", "warm-up"): lambda answer: answer == {},
+    ("llama.vscode", "completion"): lambda answers: len({answer["content"] for answer in answers}) == 3,
+    ("llama.vscode", "warm-up"): lambda answer: (answer["content"], answer["tokens_predicted"]) == ("", 0),
+    ("llama.vscode", "health"): lambda answer: answer["status"] == "ok",
+    ("llama.vscode", "models"): lambda answer: answer["data"][0]["id"] == "echo",
+    ("llama.vscode", "props"): lambda answer: answer["default_generation_settings"]["n_ctx"] == 2048,
+    ("Continue", "models"): lambda answer: isinstance(answer["data"][0]["max_model_len"], int),
+}
+CHECKS = [*TEXTS, *OTHERS]
 
 
-@pytest.mark.parametrize(("client", "name"), CHECKS)
-def test_each_program_finds_its_fields_in_the_answer(engine: TcpEngine, client: str, name: str):
-    request = RECORDED[client, name]
+@pytest.mark.parametrize(("client", "name"), TEXTS)
+def test_each_program_finds_its_text_and_fields_in_the_answer(engine: TcpEngine, client: str, name: str):
+    request, (text_of, fields) = RECORDED[client, name], TEXTS[client, name]
     reply = send(engine, request)
     assert reply.status_code == 200, reply.text
-    if request.get("body", {}).get("stream"):
-        assert reply.headers["content-type"].startswith("text/event-stream")
-        assert reply.text.endswith("data: [DONE]\n\n") or not request["path"].startswith("/v1/")
-    else:
-        assert reply.headers["content-type"] == "application/json"
-    CHECKS[client, name](request, reply)
+    assert text_of(reply) == expected_text(request)
+    for path, kind in fields.items():
+        answer = reply.json()
+        value = answer[path] if path in answer else answer[path.partition("/")[0]][path.partition("/")[2]]
+        assert isinstance(value, (int, float) if kind is float else kind), path
+
+
+@pytest.mark.parametrize(("client", "name"), OTHERS)
+def test_each_program_gets_the_answer_to_its_other_requests(engine: TcpEngine, client: str, name: str):
+    reply = send(engine, RECORDED[client, name])
+    assert reply.status_code == 200 and OTHERS[client, name](reply.json()), reply.text
 
 
 def test_every_recorded_request_is_checked_except_chat_which_is_refused_with_a_message(engine: TcpEngine):
-    assert RECORDED.keys() - CHECKS.keys() == {("llama.vim", "instruct")}
+    assert RECORDED.keys() - set(CHECKS) == {("llama.vim", "instruct")}
     reply = send(engine, RECORDED["llama.vim", "instruct"])
     assert reply.status_code == 404
     assert "has no chat" in reply.json()["error"]["message"]

@@ -225,17 +225,6 @@ def test_a_leave_request_is_refused_with_clients_unless_it_is_forced():
     wait_for_its_end()
 
 
-def test_every_client_gets_a_leaving_event_before_the_process_ends():
-    running = started()
-    with lease() as first, lease() as second:
-        os.kill(running.pid, signal.SIGTERM)
-        for client in (first, second):
-            client.until(status="leaving")
-            assert client.next() is None
-    wait_for_its_end()
-    assert any(line.startswith("shutting down: SIGTERM; frees") for line in log_lines())
-
-
 # ── speclsp engine ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -279,17 +268,6 @@ def test_a_silent_engine_is_reported_and_can_be_stopped(
     code, output, _ = command(capsys, "stop")
     assert (code, output) == (0, f"ended process {running.pid}, which did not answer\n")
     assert not FILES.is_locked()
-
-
-def test_an_engine_whose_lock_is_removed_is_still_shown_and_stopped(capsys: pytest.CaptureFixture[str]):
-    running = started()
-    FILES.lock.unlink()
-    code, shown, _ = command(capsys, "status")
-    assert (code, f"process   {running.pid}" in shown) == (0, True)
-    code, output, _ = command(capsys, "stop")
-    assert (code, output.startswith(f"ended process {running.pid}, which had no clients: ")) == (0, True)
-    assert control.is_gone(running.pid)
-    assert command(capsys, "status") == (1, "no engine runs\n", "")
 
 
 def test_stop_signals_only_an_engine(monkeypatch: pytest.MonkeyPatch):

@@ -367,7 +367,7 @@ def test_without_fork_a_new_interpreter_inherits_the_lock_and_reports_to_its_sta
     ended = subprocess.run([*words, "--model", "echo"], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     running = found()
-    assert "--detached" in psutil.Process(running.pid).cmdline()
+    assert "--tell-fd" in psutil.Process(running.pid).cmdline()
     assert os.getsid(running.pid) == running.pid
     with lease() as client:
         client.next()

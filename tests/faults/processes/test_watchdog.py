@@ -17,8 +17,6 @@ import httpx
 import pytest
 from promises import Measured
 from support.engine.engine_process import ABC, EngineProcess, engine_starter
-from support.faults.broken_engines import Trouble
-from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
 
 from speclsp.engine.scheduling.watchdog import FLOOR_S, TICK_S
@@ -70,11 +68,8 @@ class Completion:
 process.model_loader = lambda config: lambda progress: Steps()
 shared_engine.run_foreground(Config(model="tiny"))
 """
-IMPATIENT = """
-if "engine" in sys.orig_argv:
-    from speclsp.engine.scheduling import watchdog
-    watchdog.FLOOR_S = 2.0
-"""
+
+
 Start = Callable[..., EngineProcess]
 
 
@@ -190,49 +185,3 @@ def test_work_refused_by_the_device_fails_only_its_request(start: Start):
         assert ask(engine, "raise")[0] == 500
         assert ask(engine, "well")[:2] == (200, "done")
     assert engine.metric("errors_total") == 21
-
-
-@pytest.mark.promise(19)
-def test_an_editors_hung_engine_is_replaced_with_one_status_message(
-    isolated: Path, monkeypatch: pytest.MonkeyPatch, promise: Measured, soak: bool
-):
-    trouble, source = Trouble(isolated, monkeypatch), "def f():\n    return \n"
-    if not soak:
-        with (trouble.folder / "sitecustomize.py").open("a") as site:
-            site.write(IMPATIENT)
-    with Editor("--set", "completion.timeout_ms=30000") as editor:
-        editor.begin()
-        page = Page(editor, source)
-        assert editor.text(page.ask(len(source) - 1)) == page.expected(len(source) - 1)
-        (engine,) = editor.engines()
-        server, before = editor.process.pid, len(editor.statuses())
-        trouble.at("question", "slow")
-        began_s = time.monotonic()
-        question = page.ask(len(source) - 1, kind=1)
-        assert editor.wait_for(lambda: editor.metrics().get("speclsp_running_requests") == 1, 10)
-        trouble.over()
-        assert editor.items(question, timeout_s=60) == []
-        told_s = time.monotonic() - began_s
-        assert editor.wait_for(
-            lambda: editor.statuses()[-1]["state"] == "ready" and editor.statuses()[-1]["engine_pid"] != engine.pid, 30
-        )
-        page.type(len(source) - 1, "x")
-        assert editor.text(page.ask(len(source), kind=1)) == page.expected(len(source))
-        again_s = time.monotonic() - began_s - told_s
-        messages = {status["message"] for status in editor.statuses()[before:] if status["state"] != "ready"} - {""}
-        assert editor.process.pid == server and editor.process.poll() is None
-        assert not [message for message in editor.notifications if message["method"].startswith("window/show")]
-        assert gone(engine.pid)
-    assert len(messages) <= 2, "that it went away, and that another is started"
-    promise.measured(
-        f"a hang behind an editor: answered empty after {told_s:.1f} s, completing again {again_s:.1f} s later",
-        holds=again_s < 3,
-    )
-
-
-def gone(pid: int) -> bool:
-    """True when the process has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
-    except OSError:
-        return True

@@ -175,7 +175,7 @@ def test_every_command_and_option_has_a_sentence_in_the_imperative():
 
 def test_hidden_options_stay_out_of_the_reference():
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert "--lock-fd" not in page and "--detached" not in page and "start, stop, status" in page
+    assert "--lock-fd" not in page and "start, stop, status" in page
 
 
 # ── a completion ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -110,7 +110,7 @@ def test_find_returns_the_endpoint_that_was_written(settings: Config):
 @pytest.mark.parametrize(
     ("words", "posix", "windows"),
     [
-        (["/usr/bin/python3", "-m", "speclsp", "engine", "--detached"], True, True),
+        (["/usr/bin/python3", "-m", "speclsp", "engine", "start"], True, True),
         (["/home/a/.local/bin/speclsp", "engine"], True, True),
         (["python.exe", r"C:\Users\a b\SPECLSP.EXE", "engine"], False, True),
         ([r"C:\bin\speclsp.exe", "ENGINE"], False, True),

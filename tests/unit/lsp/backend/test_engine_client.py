@@ -219,18 +219,6 @@ async def test_a_request_is_sent_in_every_usable_state(
                 assert engine.paths() == ["/lease"]
 
 
-async def test_every_change_of_state_is_reported(world: World, isolated: Path):
-    statuses: list[Status] = []
-    async with Pretender().at(isolated / "s") as engine:
-        world.here = engine.found
-        async with using(statuses):
-            await until(statuses, "ready")
-            engine.say(clients=3)
-            engine.say(status="asleep")
-            await until(statuses, "asleep")
-    assert [status.clients for status in statuses if status.state == "ready"][:2] == [1, 3]
-
-
 @pytest.mark.skipif(not platform.HAS_UNIX_SOCKETS, reason="asyncio has no Unix sockets on Windows")
 async def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: World, isolated: Path):
     (isolated / "plain").write_text("")
@@ -266,24 +254,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"FIRST_EVENT_S": 0.05, "SHORT_S": 0.05, "PROBE_S": 0.2, "LOADING_PROBE_S": 0.2}.items():
         monkeypatch.setattr(liveness, name, seconds)
     monkeypatch.setattr(liveness, "TICK_S", 0.02)
-
-
-async def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(
-    world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
-):
-    """The process is not known to be our engine, so it is not killed."""
-    peer_pid = platform.peer_pid
-    monkeypatch.setattr(platform, "peer_pid", lambda peer: peer_pid(peer) or os.getpid())  # Wine does not report it
-    statuses: list[Status] = []
-    async with Pretender(pid=4711).at(isolated / "s") as engine:
-        engine.mute = True
-        world.here = engine.found
-        async with using(statuses):
-            assert "process 4711" in (await until(statuses, "error")).message
-            assert "process 4711" in statuses[-2].message and statuses[-2].state == "starting", "said before we gave up"
-            engine.mute = False
-            await until(statuses, "ready")
-    assert world.starts == 0 and "/leave" not in engine.paths()
 
 
 async def test_an_engine_that_hangs_repeatedly_is_not_restarted(
@@ -335,15 +305,6 @@ async def test_ticks_with_page_faults_do_not_count_against_the_engine(hasty: Non
     slow = asyncio.create_task(asyncio.sleep(0.5))
     assert await liveness.done_in_time(slow, 0.1, pid=7), "its pages came, one after the other"
     assert not await liveness.done_in_time(asyncio.create_task(asyncio.sleep(30)), 0.1, pid=8)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-def test_major_page_faults_of_a_process_are_read_from_proc():
-    import resource
-
-    assert liveness.major_page_faults(0) == 0, "there is none"
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-    assert before <= liveness.major_page_faults(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 async def test_a_starting_engine_is_waited_for_with_a_time_limit(
