@@ -23,8 +23,7 @@ from speclsp.weights.untrusted.card_table import CardError, CardTable
 
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice where no other model suits
 FORMATS = ("safetensors", "gguf", "bundled", "none")
-QUANTIZATIONS = ("bf16", "int8", "nf4")
-MEMORY_FORMATS = (*QUANTIZATIONS, "int4")  # with a figure for int4, "auto" may choose it on a CPU
+MEMORY_FORMATS = ("bf16", "int8", "nf4", "int4")  # with a figure for int4, "auto" may choose it on a CPU
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "sweep")  # speclsp/lsp/backend/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that the format needs
@@ -110,7 +109,6 @@ class Card:
     family: str
     target: Weights
     draft: Weights | None
-    draft_quantization: str
     fim: Fim
     stop_tokens: tuple[str, ...]
     context_tokens: int
@@ -198,14 +196,12 @@ def _read(path: Path) -> Card:
         draft: Weights | None = _weights(card.table("draft"), path.stem)
     else:
         draft = _draft(path, card.text("draft")) if drafted is not None else None
-    quantization = card.text("draft_quantization", "")
     built = Card(
         name=path.stem,
         title=card.text("title"),
         family=card.text("family"),
         target=_weights(card.table("target"), path.stem),
         draft=draft,
-        draft_quantization=quantization,
         fim=_fim(card.table("fim", {})),
         stop_tokens=card.texts("stop_tokens", ()),
         context_tokens=card.number("context_tokens"),
@@ -220,10 +216,6 @@ def _read(path: Path) -> Card:
     card.done()
     if built.edit_format not in EDIT_FORMATS or (built.edit_format and built.fim.file_sep != EDIT_SEPARATOR):
         raise card.error("edit_format", f'is {built.edit_format!r}: expected "sweep", and {EDIT_SEPARATOR}')
-    if (draft is None) != (not quantization):
-        raise CardError(f"{file}: draft and draft_quantization need each other.")
-    if quantization and quantization not in QUANTIZATIONS:
-        raise CardError(f"{file}: draft_quantization is {quantization!r}: expected one of {', '.join(QUANTIZATIONS)}.")
     if built.context_tokens <= 0:
         raise CardError(f"{file}: context_tokens is {built.context_tokens}: expected a positive number.")
     if built.auto and "bf16" not in built.memory_mib:
@@ -332,7 +324,6 @@ def _from_directory(path: Path) -> Card:
         family=alike.family if alike else str(of_model.get("model_type", "")),
         target=Weights(name=str(path), format="bundled", parameters=size // 2),
         draft=None,
-        draft_quantization="",
         fim=alike.fim if alike else Fim(),
         stop_tokens=tuple(text for text in alike.stop_tokens if text in special) if alike else (),
         context_tokens=context_tokens,

@@ -92,14 +92,14 @@ def pick_format(wanted: str, device: str, parameters: int, prefers_int4: bool = 
     return "int8" if int8_is_exact() else quicker_float()
 
 
-def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
-    """int8 where forward.c runs: it is faster. Elsewhere fp32 for a tiny draft, and the card's number format.
+def pick_draft_format(parameters: int, device: str) -> str:
+    """int8 where forward.c runs: it is faster. Elsewhere fp32 for a tiny draft, else nf4.
 
     (0.5B on two cores: 20 ms a token in int8, 37 to 50 in nf4.)
     """
     if device == "cpu" and native.best_path():
         return "int8"
-    return "fp32" if 0 < parameters < SMALL_PARAMETERS else wanted or "nf4"
+    return "fp32" if 0 < parameters < SMALL_PARAMETERS else "nf4"
 
 
 def describe_device(device: str, threads: int) -> str:

@@ -290,7 +290,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
         draft=PlannedModel(
             weights=draft,
             directory=draft_dir,
-            number_format=pick_draft_format(card.draft_quantization, draft.parameters, device),
+            number_format=pick_draft_format(draft.parameters, device),
             lora=loras[1],
             is_draft=True,
         )

@@ -254,8 +254,8 @@ def test_int4_is_chosen_for_models_that_prefer_it_where_it_is_faster(path: str, 
         assert load_plan.pick_format("int8", "cpu", 10**9, prefers_int4) == "int8"
     assert load_plan.pick_format("auto", "cpu", 10**9) == "int8"
     assert load_plan.pick_format("auto", "cpu", 10**6) == ("int8" if path else "fp32")
-    assert load_plan.pick_draft_format("nf4", 10**6, "cpu") == ("int8" if path else "fp32")
-    assert load_plan.pick_draft_format("nf4", 10**9, "cpu") == ("int8" if path else "nf4")
+    assert load_plan.pick_draft_format(10**6, "cpu") == ("int8" if path else "fp32")
+    assert load_plan.pick_draft_format(10**9, "cpu") == ("int8" if path else "nf4")
     assert load_plan.pick_format("auto", "cuda", 10**9, prefers_int4=True) == "bf16"
 
 

@@ -226,7 +226,6 @@ class FaultyHubRun:
         )
         tiny = (ROOT / "models/tiny.toml").read_text()
         head, _, rest = tiny.partition("[target]")
-        head = head.replace('draft_quantization = "nf4"', "")
         markers = "[fim]" + rest.partition("[fim]")[2]
         source = f'repo = "owner/%s"\nrevision = "{COMMIT}"\nparameters = 2178688\n'
         (root / "models/hubbed.toml").write_text(

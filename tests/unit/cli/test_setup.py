@@ -45,7 +45,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A small model on a local package index, which the settings select; it is not loaded."""
     opened = open_shop(tmp_path, monkeypatch)
-    card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None, draft_quantization="")
+    card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None)
     choice = (card, "tiny-gguf, because there is no GPU.")
     monkeypatch.setattr(auto_choice, "auto", lambda *_, **options: choice)
     monkeypatch.setattr(setup, "test_completion", lambda settings, chosen: print("tested"))

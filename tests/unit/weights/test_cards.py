@@ -77,11 +77,10 @@ def test_a_card_is_complete_and_agrees_with_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if cards.load(name).draft])
-def test_a_draft_is_of_the_same_family_much_smaller_and_quantized(name: str) -> None:
+def test_a_draft_is_of_the_same_family_much_smaller(name: str) -> None:
     card = cards.load(name)
     assert card.draft is not None
     assert card.draft.parameters < card.target.parameters / 2
-    assert card.draft_quantization == "nf4"
     if card.draft.format != "bundled":
         draft = cards.load(card.draft.name)
         assert (draft.family, draft.fim, draft.draft) == (card.family, card.fim, None)

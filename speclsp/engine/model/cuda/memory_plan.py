@@ -17,7 +17,7 @@ CAPACITY_STEP = 512  # a slot's capacity is a multiple of it: whole parts of the
 CARD_CONTEXT_TOKENS = 2048  # a card's memory_mib includes one cache slot of this length
 MIN_CONTEXT_TOKENS = 1024  # a shorter context costs more than a model without a draft
 GRAPHS_MIB = 352  # captured graphs, the attention's parts, and a slice of weights that prefill dequantizes
-DRAFT_BYTES = {"bf16": 2.0, "fp32": 4.0}  # per parameter; nf4 takes about 1, as embedding and head keep 16 bits
+DRAFT_BYTES = 1.0  # per parameter of a draft in nf4, as embedding and head keep 16 bits
 
 log = logging.getLogger("speclsp.engine.cuda")
 
@@ -82,8 +82,7 @@ def plans_for(
     contexts = [context_tokens]
     while contexts[-1] // 2 >= MIN_CONTEXT_TOKENS:
         contexts.append(contexts[-1] // 2)
-    draft_bytes = DRAFT_BYTES.get(card.draft_quantization, 1.0)
-    draft_mib = card.draft.parameters * draft_bytes / 2**20 if card.draft else 0.0
+    draft_mib = card.draft.parameters * DRAFT_BYTES / 2**20 if card.draft else 0.0
     for number_format in number_formats:
         work_mib = GRAPHS_MIB + (matrix_bytes / 2**20 if number_format == "nf4" else 0.0)
         for draft in (True, False) if draft_kv_bytes else (False,):
