@@ -112,12 +112,6 @@ class Metrics:
             timing = self._timings.get(name)
             return timing.window[-1] if timing else None
 
-    def median_ms(self, name: str, least: int) -> float | None:
-        """The median of the last timings of that name; None if there are fewer than `least`."""
-        with self._lock:
-            timing = self._timings.get(name)
-            return timing.quantile(0.5) if timing and timing.count >= least else None
-
     def total(self, name: str) -> float:
         """A counter's sum over all its labels."""
         with self._lock:

@@ -1,9 +1,7 @@
 """Measures the CPU's speed for `model = "auto"`, at moments without other programs, and keeps the median.
 
-    a start                              while no speed is recorded
-    an unload, as no request comes       while none is recorded, or served rounds disagree with it
-
-A figure that was taken while the processor was busy is not kept. A new one takes effect at the next start.
+While no speed is recorded, it is measured at a start, and at an unload because no request comes. A figure that was
+taken while the processor was busy is not kept. A new one takes effect at the next start.
 """
 
 from __future__ import annotations
@@ -15,13 +13,12 @@ from speclsp.config import Config
 from speclsp.engine.loading.load_plan import cpu_threads
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.peaks import Peaks, undisturbed_peaks
-from speclsp.weights import auto_choice, cards
+from speclsp.weights import auto_choice
 from speclsp.weights.cards import Card
 
 INT4_BYTES = 0.67  # that a step reads for a parameter in int4, beside int8, as measured
 MOMENTS, GAP_S = 5, 0.3  # whose median counts, and the time between two
 TRIES = 8  # moments, disturbed ones included
-SERVED_REQUESTS, MOST_FACTOR = 48, 1.5  # whose median round may differ from its prediction by this factor
 BUSY = "Other programs use the processor, so its speed was not kept; it is measured again when the engine is idle."
 
 
@@ -32,17 +29,12 @@ def choose_card(config: Config, download: bool = False) -> tuple[Card, str]:
     return card, f"{why} {busy}".rstrip()
 
 
-def measure_if_needed(config: Config, model: str = "", round_ms: float | None = None) -> str:
-    """Record the CPU's speed if "auto" needs it; BUSY where other programs prevent that, else "".
-
-    A recorded speed is measured again if `round_ms`, the median of `model`'s served rounds, disagrees with it.
-    """
+def measure_if_needed(config: Config) -> str:
+    """Record the CPU's speed if "auto" needs it; BUSY where other programs prevent that, else ""."""
     if config.model != "auto" or auto_choice.device_of(config.device) != "cpu":
         return ""
-    if speed := auto_choice.recorded(config.engine.threads):
-        factor = round_ms / speed.step_ms(cards.load(model)) if round_ms else 1.0
-        if 1 / MOST_FACTOR <= factor <= MOST_FACTOR:
-            return ""
+    if auto_choice.recorded(config.engine.threads):
+        return ""
     native.use(config.engine.cpu_path)
     path = native.best_path()
     if not path:

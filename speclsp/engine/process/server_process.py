@@ -275,9 +275,8 @@ def measure_speed_when_idle(config: Config, scheduler: Scheduler) -> None:
     def on_idle() -> None:
         from speclsp.engine.loading import cpu_speed
 
-        round_ms = scheduler.metrics.median_ms("round_ms", cpu_speed.SERVED_REQUESTS)
         try:
-            cpu_speed.measure_if_needed(config, scheduler.residency.model, round_ms)
+            cpu_speed.measure_if_needed(config)
         except Exception as error:  # no failure of the model, which the next request loads
             log.warning("the CPU's speed was not measured: %s", message(error))
 

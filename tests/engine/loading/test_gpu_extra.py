@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -132,48 +132,30 @@ def test_doctor_without_pytorch_is_no_problem_without_a_gpu(monkeypatch: pytest.
     assert check.fix == f"`{gpu_extra.command()}`"
 
 
-def without_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setitem(sys.modules, "pip", None)
-    python = Path(sys.executable).as_posix()
-    return f'uv pip install --torch-backend=auto --python "{python}" "speclsp[gpu]"'
-
-
-def by_uv_from_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    (tmp_path / "uv-receipt.toml").touch()
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(gpu_extra, "source_url", lambda: "file:///checkout")
-    return 'uv tool install --torch-backend=auto "speclsp[gpu] @ file:///checkout"'
-
-
-def by_uv_from_an_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    by_uv_from_a_checkout(monkeypatch, tmp_path)
-    monkeypatch.setattr(gpu_extra, "source_url", lambda: "")
-    return 'uv tool install --torch-backend=auto "speclsp[gpu]"'
-
-
-def on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setattr(sys, "platform", "win32")
-    return f'{PIP[1:]}"speclsp[gpu]"'
-
-
-def on_windows_with_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: True)
-    return f'{PIP[1:]}--extra-index-url {gpu_extra.CUDA_INDEX} "speclsp[gpu]"'
-
-
-def on_linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    return f'{PIP[1:]}--extra-index-url {gpu_extra.CPU_INDEX} "speclsp[gpu]"'
-
-
 @pytest.mark.parametrize(
-    "install",
-    [without_pip, by_uv_from_a_checkout, by_uv_from_an_index, on_windows, on_windows_with_a_gpu, on_linux],
+    ("tool", "system", "driver", "url", "command"),
+    [
+        ("uv pip", "linux", False, "", 'uv pip install --torch-backend=auto --python "{python}" "speclsp[gpu]"'),
+        ("uv tool", "linux", False, "file:///c", 'uv tool install --torch-backend=auto "speclsp[gpu] @ file:///c"'),
+        ("uv tool", "linux", False, "", 'uv tool install --torch-backend=auto "speclsp[gpu]"'),
+        ("pip", "win32", False, "", '"{python}" -m pip install "speclsp[gpu]"'),
+        ("pip", "win32", True, "", '"{python}" -m pip install --extra-index-url {cuda} "speclsp[gpu]"'),
+        ("pip", "linux", False, "", '"{python}" -m pip install --extra-index-url {cpu} "speclsp[gpu]"'),
+    ],
 )
 def test_the_command_is_one_of_the_tool_that_installed_speclsp(
-    install: Callable[[pytest.MonkeyPatch, Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tool: str, system: str, driver: bool, url: str, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    assert install(monkeypatch, tmp_path) == gpu_extra.command()
+    if tool == "uv tool":
+        (tmp_path / "uv-receipt.toml").touch()
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    elif tool == "uv pip":
+        monkeypatch.setitem(sys.modules, "pip", None)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: driver)
+    monkeypatch.setattr(gpu_extra, "source_url", lambda: url)
+    python = Path(sys.executable).as_posix()
+    assert gpu_extra.command() == command.format(python=python, cuda=gpu_extra.CUDA_INDEX, cpu=gpu_extra.CPU_INDEX)
 
 
 def test_the_checkout_that_speclsp_was_installed_from_is_found():

@@ -20,7 +20,6 @@ from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import LoadedModel
 from speclsp.engine.scheduling.residency import CALM_S, RETRY_S, Residency
 from speclsp.errors import OutOfMemory, WeightsError
-from speclsp.observability.metrics import Metrics
 
 FREEZING = {"freeze": gc.freeze, "unfreeze": gc.unfreeze}  # conftest.py replaces them once the tests are collected
 IDLE_S = 900.0
@@ -170,7 +169,7 @@ def test_a_failed_measurement_of_the_speed_leaves_the_model_to_the_next_request(
         raise OSError("No space left on device")
 
     monkeypatch.setattr(cpu_speed, "measure_if_needed", fail)
-    measure_speed_when_idle(Config(), SimpleNamespace(residency=residency, metrics=Metrics()))  # type: ignore[arg-type]
+    measure_speed_when_idle(Config(), SimpleNamespace(residency=residency))  # type: ignore[arg-type]
     world.run(residency, IDLE_S)
     assert residency.state == "asleep"
     world.ask(residency)

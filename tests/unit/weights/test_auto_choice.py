@@ -16,7 +16,6 @@ from speclsp.engine.loading import cpu_speed, load_plan
 from speclsp.engine.model.int8 import native, peaks
 from speclsp.engine.model.int8.peaks import Peaks
 from speclsp.errors import OutOfMemory, memory_fix
-from speclsp.observability.metrics import Metrics
 from speclsp.process_resources import Cpus, Memory, gpus
 from speclsp.weights import auto_choice, cards, hub, store
 from speclsp.weights.auto_choice import CpuSpeed
@@ -301,32 +300,8 @@ def test_a_busy_start_is_followed_by_a_measurement_when_idle(moments: list[Peaks
     choose_card(Config())
     assert recorded_gb_s() is None
     moments[:] = [None, *(Peaks(gb_s, 900.0) for gb_s in (50.0, 10.0, 40.0, 30.0, 90.0))]
-    assert cpu_speed.measure_if_needed(Config(), SMALL) == ""
+    assert cpu_speed.measure_if_needed(Config()) == ""
     assert recorded_gb_s() == 40.0
-
-
-@given(factor=st.floats(0.1, 10.0), busy=st.booleans(), known=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_speed_that_served_rounds_disagree_with_is_replaced_at_an_idle_moment(
-    moments: list[Peaks | None], factor: float, busy: bool, known: bool
-):
-    kept, now = 10.0, 10.0 / factor
-    auto_choice.record(CpuSpeed(auto_choice.machine_name(), kept, 100.0))
-    moments[:] = [None if busy else Peaks(now, 100.0)] * cpu_speed.TRIES
-    round_ms = CpuSpeed("m", now, 100.0).step_ms(cards.load(SMALL)) if known else None
-    cpu_speed.measure_if_needed(Config(), SMALL, round_ms)
-    disagrees = not 1 / cpu_speed.MOST_FACTOR <= factor <= cpu_speed.MOST_FACTOR
-    assert recorded_gb_s() == (now if known and disagrees and not busy else kept)
-
-
-@given(st.lists(st.floats(1.0, 1000.0), max_size=2 * cpu_speed.SERVED_REQUESTS))
-def test_rounds_count_after_some_dozens_of_requests(rounds_ms: list[float]):
-    metrics = Metrics()
-    for ms in rounds_ms:
-        metrics.time("round_ms", ms)
-    median_ms = metrics.median_ms("round_ms", cpu_speed.SERVED_REQUESTS)
-    enough = len(rounds_ms) >= cpu_speed.SERVED_REQUESTS
-    assert median_ms == (statistics.median_low(rounds_ms) if enough else None)
 
 
 @given(share=st.floats(0.0, 1.0), threads=st.integers(1, 16), usable=st.integers(1, 16))

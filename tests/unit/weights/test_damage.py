@@ -126,21 +126,6 @@ def test_a_model_on_a_disk_that_changes_bytes_is_right_or_an_error(
         assert store.verify(shop.weights) == "all checksums match"
 
 
-@pytest.mark.parametrize("fault", [flip, zeros, cut])
-def test_bytes_that_change_after_the_installation_are_found_and_repaired(shop: Shop, fault: Fault) -> None:
-    """The manifest still says "whole", and the time of change is the recorded one."""
-    right = sums(pull(shop))
-    for name in right:
-        file = shop.cache / "tiny-gguf" / name
-        recorded_ns = file.stat().st_mtime_ns
-        with file.open("r+b") as opened:
-            fault(opened.fileno(), 0.5)
-        os.utime(file, ns=(recorded_ns, recorded_ns))
-        with pytest.raises(WeightsError, match="`speclsp models pull tiny-gguf`"):
-            store.verify(shop.weights)
-        assert sums(pull(shop)) == right
-
-
 # ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -102,6 +102,8 @@ def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(monkeypat
 
 # ── caches of other programs ─────────────────────────────────────────────────────────────────────────────────
 
+HUB_FILE = "models--Owner--Repo/snapshots/1/a.gguf"
+
 
 @pytest.mark.parametrize(
     ("place", "variables"),
@@ -109,10 +111,14 @@ def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(monkeypat
         (".lmstudio/models/Owner/Repo/a.gguf", {}),
         (".cache/lm-studio/models/Owner/Repo/a.gguf", {}),
         (".ollama/models/blobs/sha256-0abc", {}),
-        ("elsewhere/blobs/sha256-0abc", {"OLLAMA_MODELS": "elsewhere"}),
+        ("elsewhere/blobs/sha256-0abc", {"OLLAMA_MODELS": "{home}/elsewhere"}),
+        (f".cache/huggingface/hub/{HUB_FILE}", {}),
+        (f"hf/hub/{HUB_FILE}", {"HF_HOME": "~/hf"}),
+        (f"hub/{HUB_FILE}", {"HF_HUB_CACHE": "~/hub"}),
+        ("llama/Owner_Repo_a.gguf", {"LLAMA_CACHE": "~/llama"}),
     ],
 )
-def test_a_gguf_of_lm_studio_or_ollama_is_recognized(
+def test_a_gguf_of_another_program_is_recognized_by_its_place_name_and_size(
     place: str, variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for variable in ("HOME", "USERPROFILE"):  # of POSIX, of Windows
@@ -120,7 +126,7 @@ def test_a_gguf_of_lm_studio_or_ollama_is_recognized(
     file = tmp_path / place
     file.parent.mkdir(parents=True)
     file.write_bytes(b"GGUF")
-    environment = {name: str(tmp_path / path) for name, path in variables.items()}
+    environment = {name: value.format(home=tmp_path) for name, value in variables.items()}
     assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", environment) == file
     assert other_caches.find("Owner/Repo", "a.gguf", 5, "0abc", environment) is None, "another size"
     assert other_caches.find("Owner/Other", "b.gguf", 4, "1abc", environment) is None
@@ -131,32 +137,8 @@ def test_llama_cpps_cache_on_windows_is_in_the_local_application_data():
     assert other_caches.llama_directories(environment, "win32") == [Path(environment["LOCALAPPDATA"]) / "llama.cpp"]
 
 
-@pytest.mark.parametrize(
-    ("variables", "place"),
-    [
-        ({}, ".cache/huggingface/hub/models--Owner--Repo/snapshots/1/a.gguf"),
-        ({"HF_HOME": "~/hf"}, "hf/hub/models--Owner--Repo/snapshots/1/a.gguf"),
-        ({"HF_HUB_CACHE": "~/hub"}, "hub/models--Owner--Repo/snapshots/1/a.gguf"),
-        ({"LLAMA_CACHE": "~/llama"}, "llama/Owner_Repo_a.gguf"),
-    ],
-)
-def test_a_tilde_in_a_variable_is_the_home_directory(
-    variables: dict[str, str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    for variable in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(variable, str(tmp_path))
-    file = tmp_path / place
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"GGUF")
-    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", variables) == file
-
-
-@pytest.mark.parametrize("variables", [{"XDG_CACHE_HOME": ""}, {}], ids=["cache", "no cache"])
-def test_a_user_without_a_home_directory_has_no_other_caches(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_user_without_a_home_directory_has_no_other_caches(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for an unknown user id in a container
     with pytest.raises(RuntimeError):
         Path.home()
-    environment = {name: str(tmp_path / path) for name, path in variables.items()}
-    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", environment) is None
+    assert other_caches.find("Owner/Repo", "a.gguf", 4, "0abc", {}) is None
