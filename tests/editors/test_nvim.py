@@ -5,13 +5,12 @@ One Neovim of each version runs all of these tests; `NvimSession.check` inspects
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.editors.nvim_keys import ACCEPT, BANK, DISMISS, LINE, NEXT, OURS, PREV, TRIGGER, VERSIONS, WORD
+from support.editors.nvim_keys import ACCEPT, BANK, OURS, VERSIONS
 from support.editors.nvim_screen import Frame
 from support.editors.nvim_session import NvimSession
 
@@ -76,51 +75,6 @@ def test_the_screen_shows_the_servers_suggestion_and_tab_inserts_it(seat, place)
     assert frame.left == last, "the cursor is behind it"
 
 
-@pytest.mark.parametrize("place", [one_line, lines])
-def test_an_accepted_suggestion_is_one_undo_step_and_one_redo_step(seat, place):
-    place(seat)
-    typed, wanted = seat.buffer(), seat.accepted()
-    seat.keys(ACCEPT)
-    seat.becomes(wanted)
-    seat.keys("<Esc>u")
-    seat.becomes(typed)
-    seat.keys("<C-R>")
-    seat.becomes(wanted)
-
-
-def test_a_dot_repeats_the_typed_and_accepted_text(seat):
-    one_line(seat)
-    wanted = seat.accepted()
-    seat.keys(ACCEPT)
-    seat.becomes(wanted)
-    seat.keys("<Esc>.")
-    seat.becomes([*wanted, wanted[-1]])
-
-
-def test_accepting_word_by_word_gives_the_same_text(seat):
-    one_line(seat)
-    start, wanted = seat.buffer(), seat.accepted()
-    whole, steps = wanted[-1], [start[-1]]
-    while steps[-1] != whole:
-        seat.keys(WORD)
-        seat.until("vim.api.nvim_get_current_line() ~= ...", "a word more", steps[-1])
-        steps.append(seat.buffer()[-1])
-        assert whole.startswith(steps[-1]) and seat.buffer()[:-1] == wanted[:-1]
-        seat.becomes(seat.buffer())
-    assert all(len(now.split()) - len(before.split()) <= 1 for before, now in itertools.pairwise(steps))
-
-
-def test_accepting_line_by_line_gives_the_same_text(seat):
-    count = len(lines(seat).ghost)
-    row, wanted = seat.answer().line, seat.accepted()
-    for number in range(1, count + 1):
-        since = len(seat.frames)
-        seat.keys(LINE)
-        seat.becomes(wanted[: row + number])
-        if number < count:
-            seat.wait(lambda frame: frame.ghost, "what is left of it", since)
-
-
 def test_typing_through_a_suggestion_never_hides_it(seat):
     ghost = one_line(seat).ghost[0]
     whole = seat.accepted()[-1]
@@ -130,56 +84,6 @@ def test_typing_through_a_suggestion_never_hides_it(seat):
         for frame in seat.frames[since - 1 :]:
             assert frame.ghost, f"the suggestion went away for a moment:\n{frame.text}"
             assert frame.promised[0].startswith(whole), f"it moved:\n{frame.text}"
-
-
-def test_typing_other_text_hides_the_suggestion_at_once(seat):
-    frame = one_line(seat)
-    other = "q" if frame.ghost[0][0] != "q" else "z"
-    since = seat.keys(other)
-    now = seat.wait(lambda later: later.left == frame.left + other, "the typed letter", since)
-    assert now.ghost == [] or now.promised[0].startswith(now.left)
-    assert not now.row(now.cursor[0]).endswith(other + frame.ghost[0])
-    seat.answered()
-
-
-def test_a_dismissed_suggestion_returns_with_the_next_letter_only(seat):
-    frame = one_line(seat)
-    since = seat.keys(DISMISS)
-    seat.wait(lambda later: not later.ghost, "the suggestion to go", since)
-    assert seat.buffer()[-1] == frame.left
-    since = len(seat.frames)
-    seat.keys("<Left><Right>")
-    seat.keys(frame.ghost[0][0])
-    seat.suggestion()
-
-
-def test_next_and_previous_cycle_through_the_alternatives(seat):
-    one_line(seat)
-    first = seat.screen.promised
-    since = seat.keys(NEXT)
-    by_hand = seat.wire.wait(lambda wire: wire.answers[-1].kind == 1 and wire.answers[-1], "the alternatives")
-    offered = {tuple(by_hand.lines(number)) for number in range(len(by_hand.texts))}
-    shown = [first]
-    if len(offered | {tuple(first)}) > 1:
-        seat.wait(lambda frame: frame.promised and frame.promised != first, "another one", since)
-    while seat.screen.promised != first:
-        shown.append(before := seat.screen.promised)
-        since = seat.keys(NEXT)
-        seat.wait(lambda frame, before=before: frame.promised not in ([], before), "the next", since)
-    seat.keys(PREV)
-    if len(shown) > 1:
-        seat.wait(lambda frame: frame.promised == shown[-1], "the last of them")
-    assert {tuple(promised) for promised in shown} == offered | {tuple(first)}
-
-
-def test_a_suggestion_can_be_triggered_manually(seat):
-    frame = one_line(seat)
-    seat.keys(DISMISS)
-    seat.wait(lambda later: not later.ghost, "the suggestion to go")
-    since = seat.keys(TRIGGER)
-    seat.wait(lambda later: later.ghost, "it to come back", since)
-    seat.wire.wait(lambda wire: wire.answers[-1].kind == 1, "the answer to a question by hand")
-    assert seat.buffer()[-1] == frame.left
 
 
 def test_toggle_switches_suggestions_off_and_on(seat):
@@ -224,16 +128,6 @@ def test_letters_of_several_bytes_left_of_the_cursor(seat, text):
         seat.becomes(wanted)
     else:
         seat.nothing()
-
-
-def test_a_file_with_tabs(seat):
-    seat.open("bank.py", BANK.replace("    ", "\t"))
-    seat.keys(":setlocal noexpandtab tabstop=8<CR>")
-    seat.keys("Goreturn self.")
-    seat.suggestion()
-    wanted = seat.accepted()
-    seat.keys(ACCEPT)
-    seat.becomes(wanted)
 
 
 def test_a_block_on_the_windows_last_row_is_fully_visible(seat):
@@ -309,45 +203,3 @@ def test_suggestions_go_on_with_a_new_name_and_end_with_that_of_a_secret_file(se
     seat.keys(f"<Esc>:file {seat.home / '.env'}<CR>A")
     seat.wire.wait(lambda wire: wire.answers[-1].uri.endswith(".env"), "a question about the secret file")
     seat.nothing()
-
-
-def test_an_open_menu_hides_the_suggestion_and_brings_it_back(seat):
-    one_line(seat)
-    seat.lua("vim.o.completeopt = 'menuone'")  # after some of the places there is a single match
-    seat.keys("<C-X><C-N>")
-    seat.until("vim.fn.pumvisible() == 1", "the menu")
-    seat.wait(lambda frame: not frame.ghost, "the suggestion to hide")
-    seat.keys("<C-E>")
-    seat.until("vim.fn.pumvisible() == 0", "the menu to go")
-    seat.suggestion()
-
-
-def test_an_active_snippet_gets_no_suggestion(seat):
-    seat.keys("Go")
-    seat.until("vim.fn.mode() == 'i'", "insert mode")
-    seat.lua("vim.snippet.expand('if ${1:amount} > ${2:0}:$0')")
-    seat.until("vim.snippet.active()", "the snippet")
-    since = seat.keys("self.bal")
-    seat.wait(lambda frame: frame.left.endswith("if self.bal"), "the letters", since)
-    seat.keys("<Tab>")
-    seat.until("vim.fn.mode() == 's'", "the next placeholder")
-    assert not any(frame.ghost for frame in seat.frames[since:])
-    assert seat.buffer()[-1] == "        if self.bal > 0:"
-    seat.normal()
-    seat.lua("vim.snippet.stop()")
-
-
-def test_a_macro_is_recorded_and_replayed_as_if_the_plugin_were_not_there(seat):
-    since = seat.keys("qqGoreturn self.<Esc>q")
-    seat.until("vim.fn.reg_recording() == ''", "the end of the recording")
-    seat.until("vim.fn.getreg('q') ~= ''", "the macro")
-    seat.keys("3@q")
-    seat.becomes([*BANK.splitlines(), *["        return self."] * 4])
-    assert seat.lua("return vim.fn.getreg('q')") == "Goreturn self.\x1b"
-    assert not any(frame.ghost for frame in seat.frames[since:])
-
-
-def test_a_key_falls_through_when_there_is_nothing_to_accept(seat):
-    seat.keys(":let b:speclsp = v:false<CR>")
-    seat.keys("Go<C-U>X<Tab>Y<C-]>Z")
-    seat.becomes([*BANK.splitlines(), "X   YZ"])

@@ -31,4 +31,4 @@ BANK = '''class Account:
 '''
 
 
-ACCEPT, WORD, LINE, NEXT, PREV, DISMISS, TRIGGER = "<Tab>", "<M-Right>", "<M-Down>", "<M-]>", "<M-[>", "<C-]>", "<M-\\>"
+ACCEPT, WORD, LINE, NEXT = "<Tab>", "<M-Right>", "<M-Down>", "<M-]>"
