@@ -156,18 +156,6 @@ def test_a_selected_item_away_from_the_cursor_gets_nothing(editor: Editor, page:
 # ── reuse of answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_typing_through_a_suggestion_needs_no_engine_request(editor: Editor, page: Page):
-    cursor = len(page.text)
-    shown = editor.text(page.ask(cursor))
-    requests_before = editor.request_count()
-    for count in (1, 3, 7):
-        typed_cursor = page.type(cursor, shown[:count])
-        assert editor.text(page.ask(typed_cursor)) == shown or editor.text(page.ask(typed_cursor)) == shown[count:]
-        page.edit(cursor, typed_cursor, "")
-        assert editor.text(page.ask(cursor)) == shown, "taken back, it is there again"
-    assert editor.request_count() == requests_before
-
-
 # ── an engine that cannot serve ───────────────────────────────────────────────────────────────────────────────────────
 
 
