@@ -106,17 +106,18 @@ def run_complete(options: argparse.Namespace) -> int:
 
     snapshot = requested_snapshot(options, settings)  # before any model: it may be wrong
     point = complete.prepare(snapshot, settings, speculate=not options.no_speculation)
-    live = not options.json and terminal.coloured(sys.stdout)
     if not isinstance(point, complete.CompletionPoint):
         answer = complete.PrintedAnswer(reason=point.reason)
         about: dict[str, object] = {}
     else:
-        answer, status = asyncio.run(backend_answer.answer(settings, point, live))
+        answer, status = asyncio.run(backend_answer.answer(settings, point))
         about = complete.about(status)
     if options.json:
         speculation = settings.engine.speculative_decoding and not options.no_speculation
         print(json.dumps(as_json(options.spot, answer, about, speculation)))
-    elif not live and answer.text:
+    elif isinstance(point, complete.CompletionPoint) and answer.text and terminal.coloured(sys.stdout):
+        print(complete.drawn(point, answer, colour=True))
+    elif answer.text:
         sys.stdout.write(answer.text.replace(os.linesep, "\n") + "\n")  # Windows' stdout writes "\r\n" for "\n"
     if answer.reason and not options.json:
         complain(f"no suggestion at this position: {answer.reason.meaning}.", SUCCESS)

@@ -6,9 +6,9 @@ from speclsp.cli.complete.answers import (
     about,
     answer,
     draft_marks,
+    drawn,
     engine_request,
     prepare,
-    show,
 )
 from speclsp.cli.complete.own_model import choose_card, draw, fetch, needed, open_engine
 from speclsp.cli.complete.positions import (

@@ -9,8 +9,6 @@ language server takes the Completer's place (backend_answer.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,17 +89,15 @@ def about(source: Completer | Status) -> dict[str, object]:
 class AnswerSoFar:
     """A completion while its rounds arrive; `result` is its cost."""
 
-    def __init__(self, hole: CompletionPoint, shown: Callable[[PrintedAnswer], None]) -> None:
-        """`shown` is called after each round."""
+    def __init__(self, hole: CompletionPoint) -> None:
         self.result = Result()
-        self._hole, self._shown = hole, shown
+        self._hole = hole
         self._raw, self._marks = "", list[bool]()
 
     def add(self, text: str, accepted_chars: int) -> bool:
         """Add a round's text, which begins with accepted guesses; True once the suggestion is complete."""
         self._raw += text
         self._marks += [at < accepted_chars for at in range(len(text))]
-        self._shown(self._printed())
         return self._hole.plan.finished(self._raw)
 
     def end(self) -> PrintedAnswer:
@@ -120,12 +116,10 @@ class AnswerSoFar:
         return PrintedAnswer(raw=self._raw, from_draft=tuple(self._marks), result=self.result)
 
 
-def answer(
-    completer: Completer, hole: CompletionPoint, shown: Callable[[PrintedAnswer], None] = lambda so_far: None
-) -> PrintedAnswer:
-    """Complete `hole` as an editor would and call `shown` after each round; stops when the text is finished."""
+def answer(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
+    """Complete `hole` as an editor would; stops when the text is finished."""
     completion = completer.complete(hole.request, threading.Event())
-    so_far = AnswerSoFar(hole, shown)
+    so_far = AnswerSoFar(hole)
     so_far.result = completion.result
     pieces = iter(completion)
     for piece in pieces:
@@ -148,29 +142,9 @@ def draft_marks(answer: PrintedAnswer) -> list[bool]:
     return marks
 
 
-@contextmanager
-def drawing(hole: CompletionPoint) -> Iterator[Callable[[PrintedAnswer], None]]:
-    """A function that draws an answer on stdout, so far or at its end; the legend of the colours follows."""
-    from speclsp.cli.terminal import Screen
+def drawn(hole: CompletionPoint, answer: PrintedAnswer, colour: bool) -> str:
+    """The suggestion in its place, with the accepted guesses marked."""
+    from speclsp.cli.terminal import code_at_cursor
 
     text, cursor = hole.snapshot.text, hole.snapshot.cursor
-    marks: list[bool] = []
-
-    def draw(answer: PrintedAnswer) -> None:
-        nonlocal marks
-        has_ended = bool(answer.text or answer.reason)
-        marks = draft_marks(answer) if has_ended else list(answer.from_draft)
-        screen.draw(answer.text if has_ended else answer.raw, marks)
-
-    with Screen(text[:cursor], text[cursor:]) as screen:
-        screen.draw("", ())
-        yield draw
-    screen.legend(marks)
-
-
-def show(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
-    """As `answer`, drawn on stdout round by round."""
-    with drawing(hole) as draw:
-        shown = answer(completer, hole, draw)
-        draw(shown)
-    return shown
+    return code_at_cursor(text[:cursor], answer.text, text[cursor:], draft_marks(answer), colour)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 
 from speclsp.cli import terminal
 from speclsp.cli.command_line import SUCCESS, complain
-from speclsp.cli.complete.answers import AnswerSoFar, CompletionPoint, PrintedAnswer, drawing
+from speclsp.cli.complete.answers import AnswerSoFar, CompletionPoint, PrintedAnswer
 from speclsp.config import Config
 from speclsp.engine.api import Request, Result
 from speclsp.errors import EngineError
@@ -24,8 +23,8 @@ DOWNLOAD = ("fetching", "checking")  # first words of the engine's message about
 READY = ("ready", "asleep")
 
 
-async def answer(config: Config, hole: CompletionPoint, live: bool) -> tuple[PrintedAnswer, Status]:
-    """The answer, and the backend that made it; `live`: it is drawn on stdout round by round. Raises EngineError.
+async def answer(config: Config, hole: CompletionPoint) -> tuple[PrintedAnswer, Status]:
+    """The answer, and the backend that made it. Raises EngineError.
 
     The end of this task, also by Ctrl-C, cancels the request. The engine stays for its next client.
     """
@@ -44,17 +43,14 @@ async def answer(config: Config, hole: CompletionPoint, live: bool) -> tuple[Pri
                 changed.clear()
         if backend.status.state == "ready" and backend.status.message:  # a setting that the engine could not use
             complain(backend.status.message, SUCCESS)
-        with drawing(hole) if live else nullcontext(lambda answer: None) as draw:
-            printed = await read(backend, hole, draw)
-            draw(printed)
-        return printed, backend.status
+        return await read(backend, hole), backend.status
     finally:
         await backend.close()
 
 
-async def read(backend: Backend, hole: CompletionPoint, shown: Callable[[PrintedAnswer], None]) -> PrintedAnswer:
+async def read(backend: Backend, hole: CompletionPoint) -> PrintedAnswer:
     """Stream the completion until the suggestion is complete. Raises EngineError."""
-    so_far, began_s = AnswerSoFar(hole, shown), time.perf_counter()
+    so_far, began_s = AnswerSoFar(hole), time.perf_counter()
     async with aclosing(backend.stream(fim_request(hole.request))) as pieces:
         async for piece in pieces:
             count(so_far.result, piece, (time.perf_counter() - began_s) * 1e3)

@@ -39,11 +39,12 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     about = complete.about(completer)
     line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
     print(f"\nspeclsp completes {file.name}, line {line}, with {in_words(about)}\n")
-    shown = complete.show(completer, prepared)
+    shown = complete.answer(completer, prepared)
     if not shown.text:
         why = shown.reason.meaning if shown.reason else "no text"
         raise InputError(f"{about['model']} suggests nothing at the mark of {file}: {why}.")
 
+    print(complete.drawn(prepared, shown, terminal.coloured(sys.stdout)))
     with terminal.progress() as bar:
         bar.step(0.0, "measuring")
         slowly = complete.answer(completer, replace(prepared, request=replace(prepared.request, speculate=False)))

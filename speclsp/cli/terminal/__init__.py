@@ -26,8 +26,8 @@ from speclsp.cli.terminal.streams import (
 
 __all__ = [
     "ProgressLine",
-    "Screen",
     "aligned",
+    "code_at_cursor",
     "coloured",
     "confirm",
     "flush_stdout",
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 GREEN, RED, YELLOW = "32", "31", "33"
+DIM, NEW, DRAFTED = "2", "1;97", "1;4;32"  # of code: old, of the model, and of an accepted guess
 REDRAW_MS = 100
 LINES_BEFORE, LINES_AFTER = 12, 4  # of the file, around a suggestion
 PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not oftener than that
@@ -167,59 +168,23 @@ def confirm(question: str, default: bool) -> bool:
     return default if line and not answer else answer in ("y", "yes")
 
 
-class Screen:
-    """Code during a completion, redrawn after every round: old text dim, new text bright, accepted guesses marked.
+def code_at_cursor(before: str, text: str, after: str, drafted: Sequence[bool], colour: bool) -> str:
+    """The lines around a suggestion: old text dim, new text bright, accepted guesses marked; and what the marks mean.
 
-    Use as a context manager; `draw` gets the text so far and, for each character, whether it was drafted. Without a
-    terminal the last drawing is printed at the end, the lines with new text behind a bar.
+    `drafted`: for each character of `text`. Without colour, a bar stands before each line with new text.
     """
-
-    def __init__(self, before: str, after: str) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self.before = "\n".join(before.replace("\r\n", "\n").split("\n")[-LINES_BEFORE:])
-        self.after = "\n".join(after.replace("\r\n", "\n").split("\n")[: LINES_AFTER + 1])
-        self.console = Console(highlight=False)
-        self.live = Live(console=self.console, auto_refresh=False, vertical_overflow="visible")
-        self.text = ""
-
-    def __enter__(self) -> Screen:
-        if self.console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self.live.stop()
-            return
-        first, last = self.before.count("\n"), (self.before + self.text).count("\n")
-        for number, line in enumerate((self.before + self.text + self.after).split("\n")):
-            sys.stdout.write(f"{'|' if first <= number <= last else ' '} {line}".rstrip() + "\n")
-
-    def draw(self, text: str, drafted: Sequence[bool]) -> None:
-        """Show `text` at the cursor."""
-        from rich.text import Text
-
-        self.text = text.replace("\r\n", "\n")
-
-        page = Text(overflow="fold", no_wrap=False)
-        page.append(self.before, style="dim")
-        marked = [(mark and not char.isspace(), char) for mark, char in zip(drafted, text, strict=True)]
-        for mark, run in groupby(marked, key=itemgetter(0)):  # no lines under indentation
-            page.append("".join(char for _, char in run), style="bold green underline" if mark else "bold bright_white")
-        page.append(self.after, style="dim")
-        if self.console.is_terminal:
-            self.live.update(page, refresh=True)
-
-    def legend(self, drafted: Sequence[bool]) -> None:
-        """Explain the colours."""
-        from rich.text import Text
-
-        line = Text()
-        line.append("drafted and accepted", style="bold green underline")
-        line.append(f" ({sum(drafted)} of {len(drafted)} characters)", style="dim")
-        if self.console.is_terminal:
-            line.append("  the target's own", style="bold bright_white")
-            line.append("  already there", style="dim")
-        self.console.print(line)
+    above = "\n".join(before.replace("\r\n", "\n").split("\n")[-LINES_BEFORE:])
+    below = "\n".join(after.replace("\r\n", "\n").split("\n")[: LINES_AFTER + 1])
+    legend = f"{paint('drafted and accepted', DRAFTED, colour)} ({sum(drafted)} of {len(drafted)} characters)"
+    if not colour:
+        text = text.replace("\r\n", "\n")
+        first, last = above.count("\n"), (above + text).count("\n")
+        lines = enumerate(f"{above}{text}{below}".split("\n"))
+        rows = [f"{'|' if first <= number <= last else ' '} {line}".rstrip() for number, line in lines]
+        return "\n".join([*rows, legend])
+    marked = [(mark and not char.isspace(), char) for mark, char in zip(drafted, text, strict=True)]
+    runs = [
+        paint("".join(char for _, char in run), DRAFTED if mark else NEW)
+        for mark, run in groupby(marked, key=itemgetter(0))  # no lines under indentation
+    ]
+    return f"{paint(above, DIM)}{''.join(runs)}{paint(below, DIM)}\n{legend}"
