@@ -153,7 +153,7 @@ def build(bench: Bench, model: Model, number_format: str, *, seed: int = 1) -> d
         tensor = torch.empty((out, inside), dtype=torch.bfloat16, device=device)
         return tensor.normal_(std=inside**-0.5, generator=dice)
 
-    make, exact = (nf4_linear.linear_maker(name, device, 1) for name in (number_format, "bf16"))
+    make, exact = (nf4_linear.linear_maker(name, device) for name in (number_format, "bf16"))
     ones = Norm(weight=torch.ones(model.hidden, dtype=torch.bfloat16, device=device))
     qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
     layers = [

@@ -74,7 +74,8 @@ def adapter_rows(config: Config, current: str) -> tuple[list[Row], list[str]]:
     """The facts of every adapter, and a sentence for each defect. `current`: the model that the settings select."""
     known, problems = adapters.listing(config.models_dir)
     try:
-        loaded = cards.load(current).weights() if config.engine.adapter != "none" else ()
+        with_draft = auto_choice.uses_draft(config, auto_choice.device_of(config.device))
+        loaded = cards.load(current).weights(with_draft) if config.engine.adapter != "none" else ()
     except SpeclspError:
         loaded = ()
     used = [adapters.of_weights(weights, known) for weights in loaded]

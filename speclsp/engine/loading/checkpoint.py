@@ -31,7 +31,6 @@ from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
-from speclsp.engine.model.model_shape import ROWS
 from speclsp.engine.scheduling.loaded_model import ReportProgress
 from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.private_files.os_errors import sentence
@@ -120,7 +119,7 @@ def read_decoder(
     context_tokens: int,
     vocab: int,
     progress: ReportProgress = lambda fraction, message: None,
-    rows: int = ROWS,
+    is_draft: bool = False,
     dtype: torch.dtype | None = None,
     slots: int = SLOTS,
     lora: Lora | None = None,
@@ -133,7 +132,7 @@ def read_decoder(
         number_format: "fp32" | "bf16" | "int8" | "int4" | "nf4" for the linears; norms stay as they are.
             "int4" is int8 where forward.c does not run, and on paths without coded weights.
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
-        rows: ROWS for a target, 1 for a draft.
+        is_draft: its passes on a GPU are those of a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
         slots: texts whose KV is kept on a GPU.
         lora: the adapter to merge into the weights.
@@ -169,7 +168,7 @@ def read_decoder(
     number_format = "int8" if number_format in INTEGERS else number_format
     with open_tensors(directory, lora) as get:
         return torch_checkpoint.read(
-            get, config, shape, number_format, device, context_tokens, progress, rows, dtype, slots, threads
+            get, config, shape, number_format, device, context_tokens, progress, is_draft, dtype, slots, threads
         )
 
 

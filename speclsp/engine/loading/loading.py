@@ -52,7 +52,6 @@ from speclsp.engine.model.int8.building import Packed
 from speclsp.engine.model.int8.library import load_problem
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import CachedModel
-from speclsp.engine.model.model_shape import ROWS
 from speclsp.engine.scheduling.loaded_model import LoadedModel, ReportProgress
 from speclsp.process_resources import gpus
 from speclsp.weights import auto_choice, locations, store
@@ -178,7 +177,7 @@ class LoadedParts:
         def from_files(packed: Packed = lambda decoder, layer, which: None) -> CachedModel:
             return read_decoder(
                 model.directory, model.number_format, self.device, plan.context_tokens, len(vocabulary), progress,
-                slots=plan.slots, threads=self.threads, rows=1 if model.is_draft else ROWS, lora=model.lora,
+                slots=plan.slots, threads=self.threads, is_draft=model.is_draft, lora=model.lora,
                 packed=packed,
             )  # fmt: skip
 

@@ -55,12 +55,12 @@ class Nf4Linear:
         return y.to(x.dtype)
 
 
-def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor, Tensor | None], Linear]:
+def linear_maker(number_format: str, device: str) -> Callable[[Tensor, Tensor | None], Linear]:
     """weight [out, in], bias -> a Linear of that number format on that device.
 
-    On a GPU the passes have fixed widths (cuda/cuda_decoder.py); on a CPU the linears cut them into slices of `rows`.
+    On a GPU the passes have fixed widths (cuda_decoder.py); on a CPU the linears cut them into slices of ROWS rows.
     """
-    slice_rows = ROWS if rows == ROWS and device == "cpu" else 0
+    slice_rows = ROWS if device == "cpu" else 0
 
     def make(weight: Tensor, bias: Tensor | None) -> Linear:
         if number_format == "int8":

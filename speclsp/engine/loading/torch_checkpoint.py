@@ -38,7 +38,7 @@ def read(
     device: str,
     context_tokens: int,
     progress: ReportProgress,
-    rows: int,
+    is_draft: bool,
     dtype: torch.dtype | None,
     slots: int,
     threads: int,
@@ -49,13 +49,13 @@ def read(
     if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
         number_format = quicker_float()
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
-    weights = read_weights(get, config, shape, number_format, device, rows, dtype, progress)
+    weights = read_weights(get, config, shape, number_format, device, dtype, progress)
     if device != "cpu":
-        widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
+        widths = DRAFT_WIDTHS if is_draft else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
         return CudaDecoder(
             *weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots
         )
-    decoder = Decoder(*weights, context_tokens=context_tokens, rows=rows, device=device, dtype=dtype)
+    decoder = Decoder(*weights, context_tokens=context_tokens, dtype=dtype)
     decoder.path, decoder.number_format = "oneDNN" if number_format == "int8" else "", number_format
     return decoder
 
@@ -66,13 +66,12 @@ def read_weights(
     shape: ModelShape,
     number_format: str,
     device: str,
-    rows: int,
     dtype: torch.dtype,
     progress: ReportProgress,
 ) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""
     family = config.family
-    make = linear_maker(number_format, device, rows)
+    make = linear_maker(number_format, device)
 
     def optional(name: str) -> Tensor | None:
         array = get(name, optional=True)
@@ -110,7 +109,7 @@ def read_weights(
     head_weight = optional("lm_head.weight")
     head_weight = embedding if head_weight is None else head_weight
     # 4 bits cost a head more quality than time: the logits are the last thing to round
-    head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
+    head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device)
     head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
     return DecoderWeights(shape, layers, embedding, norm("model.norm"), head)
 

@@ -63,7 +63,6 @@ class Decoder(CachedModel):
 
     Args:
         context_tokens: the most tokens the cache can hold.
-        rows: ROWS, or 1 for a draft, whose guesses may depend on anything.
         slots: texts kept; a slot's memory is allocated on first use.
     """
 
@@ -76,22 +75,19 @@ class Decoder(CachedModel):
         head: Linear,
         *,
         context_tokens: int,
-        rows: int = ROWS,
-        device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         slots: int = SLOTS,
     ) -> None:
         super().__init__(context_tokens, PREFILL_TOKENS, slots, MAX_SLOTS)
         self.shape, self.layers, self.embedding, self.norm, self.head = shape, list(layers), embedding, norm, head
-        self.rows = rows
-        self.device, self.dtype = device, dtype
+        self.dtype = dtype
         blocks = blocks_for(context_tokens)
         self.kv_shape = (len(self.layers), blocks, shape.kv_heads, BLOCK, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}  # by slot: keys and values
         angle = torch.outer(torch.arange(blocks * BLOCK, dtype=torch.float32), torch.from_numpy(shape.inv_freq))
         angle = torch.cat([angle, angle], dim=1)  # [positions, D_rotary]
-        self.cos = (angle.cos() * shape.rope_scale).to(device, dtype)
-        self.sin = (angle.sin() * shape.rope_scale).to(device, dtype)
+        self.cos = (angle.cos() * shape.rope_scale).to(dtype)
+        self.sin = (angle.sin() * shape.rope_scale).to(dtype)
         self.scale = shape.attention_scale or shape.head_dim**-0.5
 
     # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────
@@ -108,7 +104,7 @@ class Decoder(CachedModel):
     def kv(self, slot: int) -> tuple[Tensor, Tensor]:
         """A slot's keys and values, each [layers, blocks, J, BLOCK, D]."""
         if slot not in self._kv:
-            keys, values = (torch.zeros(self.kv_shape, dtype=self.dtype, device=self.device) for _ in range(2))
+            keys, values = (torch.zeros(self.kv_shape, dtype=self.dtype) for _ in range(2))
             self._kv[slot] = keys, values
         return self._kv[slot]
 
@@ -118,7 +114,7 @@ class Decoder(CachedModel):
     @torch.inference_mode()
     def forward(self, new: Sequence[int]) -> Floats:
         """Append `new`; their logits, [T, vocab]."""
-        logits: Floats = self._logits(self._hidden(new))[: len(new)].cpu().numpy()
+        logits: Floats = self._logits(self._hidden(new))[: len(new)].numpy()
         return logits
 
     @property
@@ -130,26 +126,25 @@ class Decoder(CachedModel):
 
     @torch.inference_mode()
     def _hidden(self, new: Sequence[int]) -> Tensor:
-        """Append `new`; their last hidden states, normed, padded to a multiple of `rows`: [>= T, hidden]."""
+        """Append `new`; their last hidden states, normed, padded to a multiple of ROWS: [>= T, hidden]."""
         shape, start, t = self.shape, len(self.ids), len(new)
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
-        rows = self.rows if self.rows > 1 else t  # a slice
-        pad = -t % rows
-        tokens = torch.tensor([*new, *[0] * pad], device=self.device)
+        pad = -t % ROWS
+        tokens = torch.tensor([*new, *[0] * pad])
         x = self.embedding[tokens].to(self.dtype)  # [T+pad, hidden]
         if shape.embed_scale != 1.0:
             x = x * shape.embed_scale
         cos, sin = self.cos[start : start + t + pad, None], self.sin[start : start + t + pad, None]  # [T+pad, 1, D]
-        position = torch.arange(start, start + t, device=self.device)
+        position = torch.arange(start, start + t)
         slot = (position // BLOCK, position % BLOCK)
-        masks = [self._mask(start + row, rows) for row in range(0, t + pad, rows)]
+        masks = [self._mask(start + row) for row in range(0, t + pad, ROWS)]
         for keys, values, layer in zip(*self.kv(self.slot), self.layers, strict=True):
             q, k, v = self._qkv(layer, self._normed(x, layer.norm_attention), cos, sin)
             keys[slot[0], :, slot[1]] = k[:t]
             values[slot[0], :, slot[1]] = v[:t]
             slices = [
-                attend(q[i * rows : (i + 1) * rows], keys[:blocks], values[:blocks], mask, self.scale)
+                attend(q[i * ROWS : (i + 1) * ROWS], keys[:blocks], values[:blocks], mask, self.scale)
                 for i, (blocks, mask) in enumerate(masks)
             ]
             x = x + layer.out(slices[0] if len(slices) == 1 else torch.cat(slices)) * shape.residual_scale
@@ -183,13 +178,13 @@ class Decoder(CachedModel):
             return F.layer_norm(x, (x.shape[-1],), norm.weight, norm.bias, self.shape.eps)
         return F.rms_norm(x, (x.shape[-1],), norm.weight, self.shape.eps)
 
-    def _mask(self, first: int, rows: int) -> tuple[int, Tensor]:
-        """For `rows` queries from position `first` on: (key blocks needed, mask [rows, BLOCK * blocks] of 0/-inf)."""
-        blocks = min(-(-(first + rows) // BLOCK), self.kv_shape[1])
-        key = torch.arange(blocks * BLOCK, device=self.device)
-        query = torch.arange(first, first + rows, device=self.device)
+    def _mask(self, first: int) -> tuple[int, Tensor]:
+        """For ROWS queries from position `first` on: (key blocks needed, mask [ROWS, BLOCK * blocks] of 0/-inf)."""
+        blocks = min(-(-(first + ROWS) // BLOCK), self.kv_shape[1])
+        key = torch.arange(blocks * BLOCK)
+        query = torch.arange(first, first + ROWS)
         hidden = key[None, :] > query[:, None]
-        return blocks, torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
+        return blocks, torch.zeros(hidden.shape, dtype=self.dtype).masked_fill_(hidden, -torch.inf)
 
 
 def blocks_for(context_tokens: int) -> int:

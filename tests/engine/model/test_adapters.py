@@ -39,10 +39,10 @@ MODELS = [(CARD.target, TARGET)]
 FORMATS = ["fp32", "bf16", "int8", "int4", "nf4", "oneDNN", "cuda"]
 
 
-def logits(directory: Path, number_format: str, lora: Lora | None = None, rows: int = 8) -> Floats:
+def logits(directory: Path, number_format: str, lora: Lora | None = None) -> Floats:
     device = "cuda" if number_format == "cuda" else "cpu"
     kind = {"oneDNN": "int8", "cuda": "bf16"}.get(number_format, number_format)
-    decoder = checkpoint.read_decoder(directory, kind, device, 512, 1000, rows=rows, lora=lora)
+    decoder = checkpoint.read_decoder(directory, kind, device, 512, 1000, lora=lora)
     return on_host(decoder.forward([token % 1000 for token in IDS[:40]]))
 
 

@@ -239,8 +239,8 @@ def test_an_ordinary_failure_does_not_clear_the_caches(scheduler: Scheduler):
 
 
 def on_gpu(which: str) -> CudaDecoder:
-    rows = {"target": 8, "draft": 1}[which]
-    decoder = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
+    dtype, is_draft = torch.float32, which == "draft"
+    decoder = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, is_draft=is_draft, dtype=dtype)
     assert isinstance(decoder, CudaDecoder)
     return decoder
 

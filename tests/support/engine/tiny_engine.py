@@ -37,7 +37,7 @@ def fused_tiny_engine() -> CompletionEngine:
     """As on a GPU: fused rounds of both models, run eagerly on a CPU under a GPU's device name."""
     tiny = cards.models_root() / "tiny"
     target, draft = (
-        checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
-        for name, rows in (("target", 8), ("draft", 1))
+        checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, is_draft=name == "draft", dtype=torch.float32)
+        for name in ("target", "draft")
     )
     return replace(tiny_engine("fp32"), target_decoder=target, draft_decoder=draft, fused=FusedRound(target, draft))

@@ -50,17 +50,17 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu:0"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def read(which: str | Path, number_format: str = "fp32", rows: int = 8, vocab: int = VOCAB) -> CudaDecoder:
+def read(which: str | Path, number_format: str = "fp32", is_draft: bool = False, vocab: int = VOCAB) -> CudaDecoder:
     directory = TINY / which if isinstance(which, str) else which
     decoder = checkpoint.read_decoder(
-        directory, number_format, DEVICE, 512, vocab, rows=rows, dtype=DTYPES[number_format]
+        directory, number_format, DEVICE, 512, vocab, is_draft=is_draft, dtype=DTYPES[number_format]
     )
     assert isinstance(decoder, CudaDecoder)
     return decoder
 
 
 def read_pair(number_format: str = "fp32", draft: str = "draft") -> FusedRound:
-    return FusedRound(read("target", number_format), read(draft, number_format, rows=1))
+    return FusedRound(read("target", number_format), read(draft, number_format, is_draft=True))
 
 
 ON_GPU = ["fp32", *(["bf16"] if DEVICE == "cuda" else in_soak("bf16"))]  # a CPU emulates bf16 slowly
@@ -276,7 +276,7 @@ class RoundsOtherwise(CudaDecoder):
 
 def test_a_draft_that_is_the_target_is_accepted_in_full_where_prefill_rounds_otherwise():
     """Both caches hold the prompt's last tokens as a round's pass computes them, and the rest as prefill does."""
-    decoders = read("target"), read("target", rows=1)
+    decoders = read("target"), read("target", is_draft=True)
     for decoder in decoders:
         decoder.__class__ = RoundsOtherwise
     fused = FusedRound(*decoders)
@@ -486,7 +486,7 @@ def test_the_warm_up_measures_every_cost_and_leaves_the_caches_empty():
 def test_torch_computes_where_the_kernels_fail_unless_the_device_is_full_or_failed(
     error: Exception, raised: type[Exception] | None
 ):
-    decoder = read("draft", rows=1)
+    decoder = read("draft", is_draft=True)
 
     def fail(*arguments: Any) -> Any:
         raise error
