@@ -24,7 +24,6 @@ class RequestInfo:
     uri: str = ""
     files: tuple[tuple[str, int, str], ...] = ()  # shown to the model: path, characters, source
     not_shown: tuple[int, int] = (0, 0)  # characters of the document above and below the shown part
-    left_out: tuple[str, ...] = ()  # for each other document that was not shown: the reason
     status: Status | None = None  # of the backend at the end of the request
 
 
@@ -95,7 +94,6 @@ class Trace:
         other_files = [(chunk.path, len(chunk.text), "similar") for chunk in context.extra]
         self.about.files = ((context.path, shown_above + shown_below, "document"), *other_files)
         self.about.not_shown = max(0, above - shown_above), max(0, below - shown_below)
-        self.about.left_out = context.left_out
 
     def stream_started(self, start: StreamStart) -> None:
         """Record the engine's work before the first round."""

@@ -42,7 +42,6 @@ class Context:
     extra: tuple[Chunk, ...]
     path: str
     around: tuple[int, int] = (0, 0)  # characters of the document before the cursor and after it, shown or not
-    left_out: tuple[str, ...] = ()  # a reason for each other open document and each chunk that is not shown
 
 
 WindowKey = tuple[int, int, ContextConfig]  # hashes of the text above the current line and below it; the budget
@@ -115,7 +114,7 @@ def build(
     chunks = selection.better if better and selection.better else selection.chosen
     line_prefix = _line_tail(document.line_prefix, token_count.units(config.prefix_tokens + config.suffix_tokens))
     sides = document.cursor, len(document.text) - document.cursor
-    return Context(prefix, line_prefix, suffix, chunks, path, sides, selection.left_out)
+    return Context(prefix, line_prefix, suffix, chunks, path, sides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from speclsp.lsp.syntax.languages.import_rules import Import
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.visibility import secret_text
 
-OTHER_LANGUAGE = "another language"  # why another open document is not shown
 _STEP_CHARACTERS = 8192
 LINES_A_SELECTION = 4  # of one scope: a better selection is looked for once in so many lines
 _MODULES = 8  # whose importers are searched
@@ -85,7 +84,7 @@ def select_anew(
 
     In lack of time, the chunks of the last selection stay as far as they are `allowed`.
     """
-    chosen, current.left_out, late = _select(place, config, others, sources, kept)
+    chosen, late = _select(place, config, others, sources, kept)
     current.chosen = tuple(allowed) if late and allowed else chosen
     current.better, current.place = (), None if late else _place_key(place)
 
@@ -100,7 +99,7 @@ def look_for_better(
     """Store a better selection than the present one, if there is one; searched for once in LINES_A_SELECTION lines."""
     if (current.chosen or current.better) and current.place == _place_key(place):
         return
-    chosen, current.left_out, late = _select(place, config, others, sources, current.chosen)
+    chosen, late = _select(place, config, others, sources, current.chosen)
     current.place = None if late else _place_key(place)
     better = chosen if chosen != current.chosen else ()
     if better or not late:
@@ -118,36 +117,32 @@ def _select(
     others: Sequence[Snapshot],
     sources: CrossFileSources,
     kept: Sequence[Chunk],
-) -> tuple[tuple[Chunk, ...], tuple[str, ...], bool]:
-    """(chunks for a place, reasons for the others, True if the search lacked time). `kept`: the selection so far."""
+) -> tuple[tuple[Chunk, ...], bool]:
+    """The chunks for a place, and True if the search lacked time. `kept`: the selection so far."""
     if config.cross_file_tokens <= 0:
-        return (), (), False
-    left_out: list[str] = []
-    files = list(open_files(place, others, left_out))
-    offered, late = _candidates(place, files, left_out, sources)
+        return (), False
+    offered, late = _candidates(place, list(open_files(place, others)), sources)
     if sources.index is not None:
         offered = [chunk for chunk in offered if not sources.index.is_hidden(chunk.path)]
     if late:  # chunks of the selection so far are not lost for want of time
         texts = {(chunk.path, chunk.text) for chunk in offered}
         offered += [chunk for chunk in kept if (chunk.path, chunk.text) not in texts]
-    chosen, reasons = selection.select(offered, config.cross_file_tokens, place.window, kept)
+    chosen = selection.select(offered, config.cross_file_tokens, place.window, kept)
     # The user has not opened these files, so a key in them is not shown either.
-    chosen = tuple(chunk for chunk in chosen if not secret_text.holds_secret(chunk.text))
-    return chosen, (*left_out, *reasons), late
+    return tuple(chunk for chunk in chosen if not secret_text.holds_secret(chunk.text)), late
 
 
 def _candidates(
-    place: ChunkPlace, files: Sequence[similar_code.SourceFile], left_out: list[str], sources: CrossFileSources
+    place: ChunkPlace, files: Sequence[similar_code.SourceFile], sources: CrossFileSources
 ) -> tuple[list[Chunk], bool]:
-    """Similar code, and True if the search lacked time. `left_out` receives reasons."""
+    """Similar code, and True if the search lacked time."""
     index = sources.index
     imports = [statement for text in place.imports for statement in file_imports.read(place.language, text)]
     deadline = Deadline.after_ms(sources.patience_ms, sources.clock)
     own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
     near = near_files(place.path, imports, index, files, deadline) if index is not None else ()
-    chunks, why_not = similar_code.candidates(place, chain(own, files, near), deadline)
-    left_out += [why_not[file.path] for file in files if file.path in why_not]
-    late = similar_code.NO_TIME in why_not.values() or deadline.passed()
+    chunks, is_complete = similar_code.candidates(place, chain(own, files, near), deadline)
+    late = not is_complete or deadline.passed()
     if late and index is not None:
         index.on_late(place.path)
     return chunks, late
@@ -209,12 +204,8 @@ def alternate(*sources: Iterable[str]) -> Iterator[str]:
                 yield item
 
 
-def open_files(place: ChunkPlace, others: Sequence[Snapshot], left_out: list[str]) -> Iterator[similar_code.SourceFile]:
-    """The other open documents in this language. `left_out` receives a reason for each of the rest."""
+def open_files(place: ChunkPlace, others: Sequence[Snapshot]) -> Iterator[similar_code.SourceFile]:
+    """The other open documents in this language."""
     for other in others:
-        if other.uri == place.uri:
-            continue
-        if (grammar(other.language) or other.language) == place.language:
+        if other.uri != place.uri and (grammar(other.language) or other.language) == place.language:
             yield similar_code.SourceFile(path_in(other.uri, place.root), other.text, other.uri)
-        else:
-            left_out.append(OTHER_LANGUAGE)

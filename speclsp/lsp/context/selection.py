@@ -21,10 +21,6 @@ PATH_TOKENS = 10  # a file's marker and its path
 STAYS = 0.5  # the last selection stays while its scores have this share of those of the best one now
 ALIKE = 0.6  # a chunk with this share of its lines in the prompt already adds nothing
 
-# Reasons why a chunk is not shown.
-IN_SIGHT = "in sight already"
-NO_ROOM = "no room"
-
 
 @dataclass(slots=True)
 class Selection:
@@ -35,7 +31,6 @@ class Selection:
     place: object = None  # where a better selection was looked for; None: not yet, or without enough time
     chosen: tuple[Chunk, ...] = ()
     better: tuple[Chunk, ...] = ()  # replaces `chosen` once its prompt is cached; () for none
-    left_out: tuple[str, ...] = ()  # a reason for each chunk or document that is not shown
 
     def use_better(self, better: tuple[Chunk, ...]) -> None:
         """Use `better` from the next request on, unless the selection has changed since."""
@@ -71,17 +66,12 @@ def size_tokens(chunk: Chunk) -> float:
     return token_count.tokens(chunk.text) + PATH_TOKENS
 
 
-def select(
-    candidates: Iterable[Chunk], room_tokens: int, window: str, kept: Sequence[Chunk] = ()
-) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """The chunks to show, and a reason for each of the others.
-
-    `window` is the part of the document in the prompt; `kept` is the selection so far.
-    """
+def select(candidates: Iterable[Chunk], room_tokens: int, window: str, kept: Sequence[Chunk] = ()) -> tuple[Chunk, ...]:
+    """The chunks to show. `window` is the part of the document in the prompt; `kept` is the selection so far."""
     offered = list(dict.fromkeys(candidates))
-    best, left_out = _best(offered, room_tokens, window)
+    best = _best(offered, room_tokens, window)
     if not kept:
-        return best, left_out
+        return best
     scores = {(chunk.path, chunk.text): chunk.score for chunk in offered}
     shown = _ShownLines()
     shown.add(window)
@@ -92,29 +82,24 @@ def select(
         and sum(map(size_tokens, kept)) <= room_tokens
         and kept_score >= STAYS * sum(chunk.score for chunk in best)
     ):
-        return tuple(kept), left_out
+        return tuple(kept)
     best_texts, kept_texts = ({(chunk.path, chunk.text) for chunk in chunks} for chunks in (best, kept))
     staying = [chunk for chunk in kept if (chunk.path, chunk.text) in best_texts]
-    return (*staying, *(chunk for chunk in best if (chunk.path, chunk.text) not in kept_texts)), left_out
+    return (*staying, *(chunk for chunk in best if (chunk.path, chunk.text) not in kept_texts))
 
 
-def _best(offered: Sequence[Chunk], room_tokens: int, window: str) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
+def _best(offered: Sequence[Chunk], room_tokens: int, window: str) -> tuple[Chunk, ...]:
     shown = _ShownLines()
     shown.add(window)
     chosen: list[Chunk] = []
-    left_out: list[str] = []
     room = float(room_tokens)
     for chunk in sorted(offered, key=lambda chunk: (-chunk.score, chunk.path, chunk.text)):
         tokens = size_tokens(chunk)
-        if shown.contain(chunk.text):
-            left_out.append(IN_SIGHT)
-        elif tokens > room:
-            left_out.append(NO_ROOM)
-        else:
+        if tokens <= room and not shown.contain(chunk.text):
             chosen.append(chunk)
             room -= tokens
             shown.add(chunk.text)
-    return tuple(reversed(chosen)), tuple(left_out)
+    return tuple(reversed(chosen))
 
 
 _WORD = re.compile(r"\w{2,}")

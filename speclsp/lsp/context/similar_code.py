@@ -42,11 +42,6 @@ MAX_OWN_CHARACTERS = 400_000  # of the documents' own ends outside the window: t
 MAX_LINES = 8192  # of documents, whose words are cached: 50 MiB at most
 MAX_LINE = 200  # characters of such a line
 
-UNLIKE = "too little like the code at the cursor"
-TOO_MANY = f"beyond the {FILES} files looked at"
-NO_TIME = "no time to look"
-NOTHING_TO_COMPARE = "too little code above the cursor to compare with"
-
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
@@ -62,28 +57,23 @@ class SourceFile:
         return self.uri or self.path
 
 
-def candidates(
-    place: ChunkPlace, files: Iterable[SourceFile], deadline: Deadline
-) -> tuple[list[Chunk], dict[str, str]]:
-    """Pieces of `files` (the likeliest first) similar to the code at the cursor; why the other files have none.
+def candidates(place: ChunkPlace, files: Iterable[SourceFile], deadline: Deadline) -> tuple[list[Chunk], bool]:
+    """Pieces of `files` (the likeliest first) similar to the code at the cursor, and False if a file was not compared.
 
     After the deadline it compares only the files whose words are cached by then.
     """
     cursor_words = words_around(place)
-    left_out: dict[str, str] = {}
     if not cursor_words:
-        return [], {file.path: NOTHING_TO_COMPARE for file in islice(files, FILES)}
+        return [], True
+    is_complete = True
     searched: list[tuple[SourceFile, WordIndex, dict[str, Sequence[int]]]] = []  # pieces by word
-    for number, file in enumerate(files):
-        if number >= FILES:
-            left_out[file.path] = TOO_MANY
-            break
+    for file in islice(files, FILES):
         if file.path == place.path:
             index = OWN_WORDS.get(file.text, deadline)
         else:
             index = FILE_WORDS.get(file.text, deadline, file.key)
         if index is None:
-            left_out[file.path] = NO_TIME
+            is_complete = False
             continue
         searched.append((file, index, {word: index.pieces_with(word) for word in cursor_words if word in index.steps}))
     total = sum(index.filled_pieces for _, index, _ in searched)
@@ -96,9 +86,7 @@ def candidates(
     for file, index, pieces in searched:
         best = _best_pieces(index, pieces, weights)
         chunks += [Chunk(file.path, index.text_of(number), round(score, 4)) for score, number in best]
-        if not best:
-            left_out[file.path] = UNLIKE
-    return chunks, left_out
+    return chunks, is_complete
 
 
 def _best_pieces(

@@ -131,7 +131,7 @@ def explanation(
             for path, characters, source in about.files
         ],
         "not_shown": {"above": above, "below": below},
-        "left_out": dict(Counter(about.left_out + hidden)),
+        "left_out": dict(Counter(hidden)),
     }
 
 

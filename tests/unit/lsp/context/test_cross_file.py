@@ -271,7 +271,7 @@ def test_a_better_selection_keeps_the_order_of_what_stays_and_is_used_once_it_is
     typed.selection.use_better(better)
     assert typed.context(TYPED + BODY[:151]).extra == better
     kept, new = Chunk("a.py", "alpha = beta(1)\n", 0.2), Chunk("b.py", "gamma = delta(2)\n", 0.9)
-    chosen, _ = selection.select([new, kept], 100, "", kept=[kept])
+    chosen = selection.select([new, kept], 100, "", kept=[kept])
     assert chosen == (kept, new), "the kept one stays first, so its tokens stay cached"
 
 
