@@ -6,7 +6,6 @@ were not run.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import struct
@@ -152,15 +151,3 @@ def spawn_detached(
         else:
             child.returncode = 0  # nobody waits for it: no ResourceWarning about that
             return
-
-
-def end_with_this_process(pid: int) -> None:
-    """Windows: let the system kill child `pid` when this process ends, however that ends (a job object).
-
-    Elsewhere the child notices the end of its standard input. Does nothing for a process that has ended.
-    """
-    if sys.platform == "win32":
-        from speclsp.process_resources import windows_jobs
-
-        with contextlib.suppress(OSError):
-            windows_jobs.kill_with_this_process(pid)

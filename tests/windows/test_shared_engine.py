@@ -278,39 +278,27 @@ def test_stop_ends_a_hung_engine(windows, shell: WindowsShell, isolated: Path):
     assert files(isolated) == [".lock"]
 
 
-def test_a_child_in_the_job_is_killed_with_its_parent(shell: WindowsShell):
-    parent = """
-import subprocess, sys, time
-from speclsp.daemon import platform
-null = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **null, **platform.child_options())
-platform.end_with_this_process(child.pid)
-print(child.pid, flush=True)
-time.sleep(600)
-"""
-    start = f"""
-import subprocess, sys, psutil, time
-streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-process = subprocess.Popen([sys.executable, "-c", {parent!r}], **streams)
-result = int(process.stdout.readline())
-assert psutil.pid_exists(result)
-process.kill()
-"""
-    assert shell.has_ended(shell.run(start))
+KILL_ON_JOB_CLOSE, BREAKAWAY_OK = 0x2000, 0x800  # limits of a job object
+LIMIT_BYTES, FLAGS_AT = 144, 16  # of JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 
 
-@pytest.mark.parametrize(("limits", "survives"), [("KILL_ON_JOB_CLOSE | 0x800", True), ("KILL_ON_JOB_CLOSE", False)])
+@pytest.mark.parametrize(("limits", "survives"), [(KILL_ON_JOB_CLOSE | BREAKAWAY_OK, True), (KILL_ON_JOB_CLOSE, False)])
 def test_an_engine_leaves_the_job_of_an_editor_that_allows_it(
-    limits: str, survives: bool, shell: WindowsShell, isolated: Path
+    limits: int, survives: bool, shell: WindowsShell, isolated: Path
 ):
-    """0x800 is JOB_OBJECT_LIMIT_BREAKAWAY_OK. In a job that forbids it the engine starts, and ends with the editor."""
+    """In a job that forbids it the engine starts, and ends with the editor."""
     editor = f"""
-import os, sys
+import ctypes, struct, sys
+from ctypes import wintypes
 from speclsp.config import Config
 from speclsp.daemon import launch
-from speclsp.process_resources import windows_jobs
-windows_jobs.KILL_ON_JOB_CLOSE = windows_jobs.{limits}
-windows_jobs.kill_with_this_process(os.getpid())
+kernel32 = ctypes.WinDLL("kernel32")
+kernel32.CreateJobObjectW.restype = kernel32.GetCurrentProcess.restype = wintypes.HANDLE
+job = wintypes.HANDLE(kernel32.CreateJobObjectW(None, None))
+info = (ctypes.c_char * {LIMIT_BYTES})()
+struct.pack_into("I", info, {FLAGS_AT}, {limits})
+assert kernel32.SetInformationJobObject(job, 9, info, {LIMIT_BYTES})
+assert kernel32.AssignProcessToJobObject(job, wintypes.HANDLE(kernel32.GetCurrentProcess()))
 print(launch.start(Config(model="echo")).pid, flush=True)
 sys.stdin.read()
 """
