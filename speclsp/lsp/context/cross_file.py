@@ -22,6 +22,7 @@ from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.documents.uri_paths import folded
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.deadline import NEVER, Deadline
+from speclsp.lsp.index.file_cache import FILE_CHARACTERS
 from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
@@ -66,7 +67,7 @@ def open_texts(path: str, text: str, others: Iterable[Snapshot], root: str | Non
     """
     texts = {folded(path): [text]}
     for other in others:
-        texts.setdefault(folded(path_in(other.uri, root)), []).append(other.text[: similar_code.FILE_CHARACTERS])
+        texts.setdefault(folded(path_in(other.uri, root)), []).append(other.text[: FILE_CHARACTERS])
     return texts
 
 
@@ -164,8 +165,8 @@ def warm_up_steps(path: str, index: WorkspaceIndex) -> Iterator[None]:
 def own_cut_off(place: ChunkPlace) -> tuple[str, str]:
     """The ends of the document outside the prompt's window that are searched; the start moves in steps."""
     above, below = place.cut_off
-    low = -(-max(0, len(above) - similar_code.FILE_CHARACTERS) // _STEP_CHARACTERS) * _STEP_CHARACTERS
-    return above[above.find("\n", low) + 1 if low else 0 :], below[: similar_code.FILE_CHARACTERS]
+    low = -(-max(0, len(above) - FILE_CHARACTERS) // _STEP_CHARACTERS) * _STEP_CHARACTERS
+    return above[above.find("\n", low) + 1 if low else 0 :], below[: FILE_CHARACTERS]
 
 
 def near_files(

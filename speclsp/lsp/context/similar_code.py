@@ -19,6 +19,7 @@ from sys import intern
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.index.deadline import Deadline
+from speclsp.lsp.index.file_cache import FILE_CHARACTERS
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
@@ -26,7 +27,6 @@ FILES = 20  # searched
 LINES = 12  # of a piece, compared
 LINES_BELOW = 3  # shown below it
 STEP = 3  # lines
-FILE_CHARACTERS = 60_000
 LEAST = 0.12  # score of a piece that is shown
 LINES_ABOVE_CURSOR = 8
 LINES_BELOW_CURSOR = 3

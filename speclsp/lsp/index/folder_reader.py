@@ -23,9 +23,9 @@ from typing import NamedTuple
 from speclsp import private_files
 from speclsp.lsp.documents.uri_paths import system_path
 from speclsp.lsp.index import file_imports
-from speclsp.lsp.index.file_cache import FileState
+from speclsp.lsp.index.file_cache import FileState, is_code
 from speclsp.lsp.index.scan import WorkspaceScan
-from speclsp.lsp.index.workspace_index import FileChange, IndexedFile, WorkspaceIndex, is_code
+from speclsp.lsp.index.workspace_index import FileChange, IndexedFile, WorkspaceIndex
 from speclsp.lsp.syntax import text_windows
 from speclsp.lsp.syntax.grammars import grammar_of
 

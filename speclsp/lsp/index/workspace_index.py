@@ -24,7 +24,7 @@ from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import family, grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.languages.import_rules import Import, distance
-from speclsp.lsp.visibility import eligibility, secret_files
+from speclsp.lsp.visibility import secret_files
 
 HOLDS_S = 0.003  # limit of `holds`, for which a prompt waits
 _MAX_WAIT_S = 60.0  # for a text
@@ -32,7 +32,6 @@ _MAX_PATHS = 400  # of one name, directory or module
 _MAX_ANSWERS = 4096
 _MAX_COUNTERPARTS, _MAX_FILES_LIKE = 4, 20
 _MAX_MATCHES = 20  # imports of one file that are resolved to find out whether it imports another one
-_LONG_LINES = 250  # characters a line, on average: longer lines are generated
 
 Answer = TypeVar("Answer")
 Places = dict[str, tuple[str, ...]]  # paths by a key; the collector does not track a tuple of strings
@@ -231,14 +230,14 @@ class WorkspaceIndex:
         return list(islice((path for path in paths if not self.is_hidden(path)), limit))
 
     def _text(self, path: str, wait_s: float, at_once: bool) -> str | None:
-        """Text of a file in its indexed state; None if it is in another or nobody wrote it, "" if the disk is slow."""
+        """Text of a file in its indexed state; None if it is in another, "" if the disk is slow."""
         file = self._files.get(folded(path))
         if file is None or file.imports is None:
             return None
         text = self._texts.text(file.path, file.state, wait_s, at_once)
         if text is None:
             self.on_stale(file.path)
-        return text if text is None or is_code(text) else None
+        return text
 
     def _answer(
         self, key: tuple[object, ...], query: Callable[[], Answer], default: Answer, deadline: Deadline
@@ -258,13 +257,6 @@ def nearest(paths: Sequence[str], path: str) -> list[str]:
     in_directory = {posixpath.dirname(other): other for other in paths}  # many files, few directories
     steps = {directory: distance(other, path) for directory, other in in_directory.items()}
     return sorted(paths, key=lambda other: (steps[posixpath.dirname(other)], other))
-
-
-def is_code(text: str) -> bool:
-    """True for text that a person wrote: not binary, minified or generated."""
-    if "\0" in text or eligibility.is_generated(text):
-        return False
-    return len(text) < 5000 or len(text) / (text.count("\n") + 1) <= _LONG_LINES
 
 
 @functools.lru_cache(maxsize=4096)

@@ -295,19 +295,15 @@ def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: 
     assert texts.text("a.py", state, 60.0, at_once=True) is None
 
 
-def test_the_cache_of_file_texts_is_bounded(tmp_path: Path, monkeypatch):
+def test_the_cache_of_file_texts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     reads, read = list[str](), file_cache.read
-    monkeypatch.setattr(
-        file_cache, "read", lambda folder, path, *rest: (reads.append(path), read(folder, path, *rest))[1]
-    )
-    monkeypatch.setattr(file_cache, "MAX_CACHED_BYTES", 2000)
-    monkeypatch.setattr(file_cache, "RECHECK_S", 60.0)
-    texts = file_cache.FileCache(str(tmp_path))
+    monkeypatch.setattr(file_cache, "read", lambda folder, path, state: reads.append(path) or read(folder, path, state))
+    monkeypatch.setattr(file_cache, "MAX_FILES", 4)
+    texts = file_cache.FileCache(str(tmp_path), clock=lambda: 0.0)
     names = [f"{n}.py" for n in range(10)]
+    for name in names:
+        (tmp_path / name).write_text("x = 1\n" * 20_000)
     for name in (*names, *reversed(names)):  # the newest ones are still cached
-        if not (tmp_path / name).exists():
-            (tmp_path / name).write_text("x" * 500)
         state = (tmp_path / name).stat()
-        assert texts.text(name, (state.st_mtime_ns, state.st_size), 60.0) == "x" * 500
-    assert 1 <= 2 * len(names) - len(reads) <= 2000 // 500
-    assert reads[:10] == names
+        assert len(texts.text(name, (state.st_mtime_ns, state.st_size), 60.0)) == file_cache.FILE_CHARACTERS
+    assert reads == [*names, *reversed(names[:6])]
