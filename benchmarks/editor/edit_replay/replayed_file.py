@@ -35,15 +35,11 @@ class Rules:
         self._warm: set[str] = set()  # languages whose grammar is loaded
 
     def prepare(self, document: Document) -> None:
-        """Load the grammar and parse a document before its first edit, as the product does outside of the budget."""
+        """Load the grammar and parse a document before a request, as the product does outside of the budget."""
         if document.language not in self._warm:
             self._producer.warm_up(document.language)
             self._warm.add(document.language)
         self._producer.prepare(document.text, document.language)
-
-    def keep_tree(self, document: Document) -> None:
-        """Parse a document after a request, as the product does in a thread."""
-        self._producer.prepare(document.text, document.language, BUDGET_MS)
 
     def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
         """The edit that would be shown, or None."""
@@ -68,8 +64,6 @@ class ReplayedFile:
         self.documents = Documents()
         self.documents.follow_edits(self.activity.edited)
         self.document: Document = self.documents.open(self.uri, language, 1, before)
-        if isinstance(producer, Rules):
-            producer.prepare(self.document)
         self.done: list[edits.Hunk] = []
         self.dropped: dict[Substitution, int] = {}  # offered and not taken, with their evidence at that time
 
@@ -95,11 +89,11 @@ class ReplayedFile:
 
     def propose(self, cursor: int, ms: list[float]) -> Proposal | None:
         """The edit that would be shown now; appends its processor time to `ms`."""
+        if isinstance(self.producer, Rules):
+            self.producer.prepare(self.document)
         started_s = parse_clock_s()
         proposal = self.producer.propose(self.document, self.activity, cursor, self._declined)
         ms.append((parse_clock_s() - started_s) * 1000)
-        if isinstance(self.producer, Rules):
-            self.producer.keep_tree(self.document)
         if proposal is not None:
             self.dropped[proposal.place.substitution] = proposal.place.evidence.times
         return proposal

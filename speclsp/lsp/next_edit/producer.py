@@ -103,9 +103,9 @@ class Producer:
             tree.imports()
             bindings.at(tree, 0, 1)
 
-    def prepare(self, text: str, language: str, budget_ms: float = PREPARE_MS) -> None:
-        """Parse a document, unless that was done, so that the parse of its next version is a short one."""
-        self._parser.parse(language, text, budget_ms)
+    def prepare(self, text: str, language: str) -> None:
+        """Parse a document, so that the search parses nothing."""
+        self._parser.parse(language, text, PREPARE_MS)
 
     def outcomes(
         self,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import tree_sitter
 
 _READ_BYTES = 8192  # tree-sitter reads the text in pieces; between them other threads run
+_MAX_EDIT_BYTES = 4000  # a parse reuses the last tree for an edit up to this length
 _MAX_DEPTH = 400  # levels of the tree that are visited
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 # Budgets count the time that the thread computed: with a wall clock, a busy machine would leave suggestions unchecked.
@@ -74,14 +75,15 @@ def _free_pieces(pieces: list[bytes]) -> None:
 
 
 def edited(old: str, tree: tree_sitter.Tree, new: str) -> tree_sitter.Tree | None:
-    """A copy of the tree of `old`, with the edits that make it `new` applied; None when they are too large."""
+    """A copy of the tree of `old`, with the edit that makes it `new` applied; None when that is too large."""
     old, new = with_line_feeds(old), with_line_feeds(new)
-    parts = text_windows.differences(old, new)
-    if parts is None:
+    head, tail = text_windows.common_ends(old, new)
+    removed, added = encode(old[head : len(old) - tail]), encode(new[head : len(new) - tail])
+    if max(len(removed), len(added)) > _MAX_EDIT_BYTES:
         return None
     copy = tree.copy()
-    for low, high, start, end in reversed(parts):  # from the last one, so that the offsets before it stay
-        before, removed, added = encode(old[:low]), encode(old[low:high]), encode(new[start:end])
+    if removed or added:
+        before = encode(old[:head])
         byte, point = len(before), _advance((0, 0), before)
         end_points = _advance(point, removed), _advance(point, added)
         copy.edit(byte, byte + len(removed), byte + len(added), point, *end_points)

@@ -8,9 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-_MAX_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length together
-_MAX_PARTS, _MAX_PART = 32, 400  # edited parts of a text; within a longer part equal text is searched
-_ANCHOR_CHARACTERS = 80  # of equal text between two parts
 _MAX_LINES_UP = 4000
 _HEADER_CHARACTERS = 400
 _HEAD_CHARACTERS = 8000
@@ -18,8 +15,6 @@ _NOISE_CHARACTERS = 1000
 
 _TOP_LEVEL = re.compile(r"[\r\n](?=[^\s})\]#/*])")
 WORD = re.compile(r"\w+")
-
-Difference = tuple[int, int, int, int]  # [start, end) in the old text, and in the new one
 
 
 def line_start(text: str, offset: int) -> int:
@@ -133,45 +128,6 @@ def common_suffix(old: Sequence[str], new: Sequence[str], start: int = 0) -> int
         min(old_end, new_end) - start,
         lambda low, high: old[old_end - high : old_end - low] == new[new_end - high : new_end - low],
     )
-
-
-def differences(old: str, new: str) -> list[Difference] | None:
-    """Parts of `old` whose replacement makes it `new`, from top to bottom; None if they are too many or too long.
-
-    They are not the shortest ones: equal text between two of them is searched at a few places only.
-    """
-    result, characters = list[Difference](), 0
-    pending = [(0, len(old), 0, len(new))]
-    while pending:
-        low, high, start, end = pending.pop()
-        head, tail = common_ends(old[low:high], new[start:end])
-        low, high, start, end = low + head, high - tail, start + head, end - tail
-        size = max(high - low, end - start)
-        anchor = _anchor(old, new, low, high, start, end) if size > _MAX_PART else None
-        if anchor is not None:
-            at, to = anchor
-            pending += [(at, high, to, end), (low, at, start, to)]
-        elif size:
-            characters += size
-            result.append((low, high, start, end))
-        if characters > _MAX_EDIT or len(result) + len(pending) > _MAX_PARTS:
-            return None
-    return result
-
-
-def _anchor(old: str, new: str, low: int, high: int, start: int, end: int) -> tuple[int, int] | None:
-    """Offsets in both texts of a piece that is equal, within `[low, high)` and `[start, end)`; None if none is found.
-
-    The piece is no end of either range: each part is shorter than the whole.
-    """
-    for eighth in (4, 2, 6, 1, 3, 5, 7):
-        at = low + (high - low) * eighth // 8
-        piece = old[at : min(at + _ANCHOR_CHARACTERS, high)]
-        least, most = sorted((start - low, end - high))  # by which one edit above or below it moves the piece
-        to = new.find(piece, max(start, at + least - _MAX_EDIT), min(end, at + most + _MAX_EDIT + len(piece)))
-        if len(piece) == _ANCHOR_CHARACTERS and to >= 0:
-            return at, to
-    return None
 
 
 def is_subsequence(part: str, text: str) -> bool:

@@ -100,22 +100,6 @@ def test_an_edit_is_requested_shown_and_applied_until_none_is_left(seat: PluginS
     seat.until(f"{seat.plugin.pending} == nil", "no edit to be left")
 
 
-def test_the_edit_stands_on_the_screen_before_it_is_applied(seat: PluginSession):
-    changed(seat, "screen", "same line")
-    seat.offered()
-    seat.wait(lambda frame: frame.text.count("shared") >= 3, "the new text on the screen")
-    assert sum("shared.file" in line for line in seat.buffer()) == 2
-
-
-def test_a_jump_moves_the_cursor_to_the_edit_and_changes_nothing(seat: PluginSession):
-    olds, news = changed(seat, "jump", "same line")
-    seat.lua("vim.api.nvim_win_set_cursor(0, { 1, 0 })")
-    line = seat.offered()["range"]["start"]["line"]
-    assert seat.lua(f"return {seat.plugin.jump}") is True
-    seat.until("vim.fn.line('.') == ...", "the cursor at the edit", line + 1)
-    assert seat.buffer() == places(*news[:2], *olds[2:])
-
-
 def test_the_command_of_an_applied_edit_is_executed_and_its_display_is_reported(seat: PluginSession):
     executed, displayed = len(seat.wire.sent(COMMAND)), len(seat.wire.sent("textDocument/didShowInlineEdit"))
     changed(seat, "command", "same line")
@@ -130,15 +114,6 @@ def test_the_command_of_an_applied_edit_is_executed_and_its_display_is_reported(
         assert len(seat.wire.sent(COMMAND)) == executed, "copilot-lsp never executes a command"
         shown = seat.wire.sent("textDocument/didShowInlineEdit")[displayed:]
         assert edit["command"]["arguments"] in [params["item"]["command"]["arguments"] for params in shown]
-
-
-def test_with_nothing_to_suggest_the_answer_is_an_empty_list_and_nothing_is_shown(seat: PluginSession):
-    seat.edits("nothing.py", places(*numbered("value_# = lib.unique(#)")))
-    seat.change(FIRST_USE, 1, ["value_0 = 3"])
-    seat.request()
-    _, response = seat.all_answered(REQUEST)[-1]
-    assert response["result"] == {"edits": []}
-    assert seat.pending() is None
 
 
 def test_an_answer_about_an_older_text_is_never_applied(seat: PluginSession):

@@ -37,7 +37,6 @@ class Plugin:
     setup: str  # in init.lua, with `cmd` as the server
     request: str
     pending: str  # the edit to apply, as {range, text}; nil for none
-    jump: str
     apply: str
     executes: bool  # the edit's command, after it is applied
     silent_in: tuple[str, ...] = ()  # versions of Neovim in which the plugin shows no edit of any server
@@ -73,7 +72,6 @@ require('sidekick').setup({
 """,
     request="require('sidekick.nes').update()",
     pending="require('sidekick.nes').get(vim.api.nvim_get_current_buf())[1]",
-    jump="require('sidekick.nes').jump()",
     apply="require('sidekick.nes').apply()",
     executes=True,
     silent_in=("nvim-0.11",),  # it compares an answer's request_id, which Neovim hands to no handler before 0.12
@@ -87,7 +85,6 @@ vim.lsp.enable('copilot_ls')
 """,
     request="require('copilot-lsp.nes').request_nes('copilot_ls')",
     pending="vim.b.nes_state",
-    jump="require('copilot-lsp.nes').walk_cursor_start_edit()",
     apply="require('copilot-lsp.nes').apply_pending_nes()",
     executes=False,
 )

@@ -1,15 +1,12 @@
-"""Laws of incremental parses: the parts that differ make the new text, and their tree is that of a whole parse."""
+"""Laws of incremental parses: the tree of an edited text is that of a whole parse."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclsp.lsp.syntax.parser import SyntaxParser
-from speclsp.lsp.syntax.text_windows import differences
 
 AMPLE_MS = 10_000.0
 LINES = [f"def name_{number}(first, second):\n    return first + second * {number}\n\n\n" for number in range(120)]
@@ -26,28 +23,6 @@ def edited(edits: list[tuple[int, str]]) -> str:
     for number, text in edits:
         lines[number] = text
     return "".join(lines)
-
-
-@given(EDITS, EDITS)
-def test_the_parts_that_differ_make_the_new_text(older: list[tuple[int, str]], newer: list[tuple[int, str]]):
-    old, new = edited(older), edited(newer)
-    parts = differences(old, new)
-    assert parts is not None
-    text = old
-    for low, high, start, end in reversed(parts):
-        text = text[:low] + new[start:end] + text[high:]
-    assert text == new
-    assert all(before[1] <= after[0] for before, after in pairwise(parts))
-
-
-def test_edits_far_apart_are_parts_of_their_own():
-    parts = differences(edited([]), edited([(3, "x = 1\n"), (60, ""), (110, "pass\n")]))
-    assert parts is not None and len(parts) == 3
-    assert sum(high - low for low, high, _, _ in parts) < 3 * len(LINES[110])
-
-
-def test_a_text_that_was_written_anew_has_no_parts():
-    assert differences(edited([]), "".join(reversed(LINES))) is None
 
 
 @settings(deadline=None)
