@@ -6,6 +6,7 @@ not read back as wanted (there are many ways to write TOML) is never written: th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def change(path: Path, settings: Mapping[str, object]) -> bool:
         old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
         new = changed(old, settings)
         if new is None:
-            lines = [f"{key} = {in_toml(value)}" for key, value in settings.items() if value is not None]
+            lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if value is not None]
             lines += [f"no {key}" for key, value in settings.items() if value is None]
             raise SpeclspError(f"{path} cannot be changed safely. Change it yourself: {', '.join(lines)}.")
         if new == old:
@@ -86,10 +87,3 @@ def _remove(document: Any, key: str) -> None:
             table = table.get(section, {})
         table.pop(name, None)
         root.pop(key, None)  # `"engine.threads" = 2`
-
-
-def in_toml(value: object) -> str:
-    """A value as TOML writes it."""
-    import tomlkit
-
-    return tomlkit.item(value).as_string()

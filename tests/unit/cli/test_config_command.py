@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -35,11 +34,6 @@ def test_the_list_has_groups_values_defaults_and_sources(run: Run):
     assert "config.toml (default 96)" in rows["completion.max_tokens"] and " 7 " in rows["completion.max_tokens"]
     assert rows["completion.enabled"].endswith("default")
     assert "engine.threads" not in rows and "engine.threads" in run("list", "--advanced")[1]
-
-
-def test_an_advanced_setting_of_the_file_is_listed(run: Run):
-    written("[engine]\nthreads = 2\n")
-    assert "engine.threads" in run("list")[1]
 
 
 def test_the_list_as_json_has_every_setting(run: Run):
@@ -103,25 +97,3 @@ def test_a_broken_file_is_reported_by_the_list_too(run: Run):
     written("[engine\n")
     code, out, err = run("list")
     assert code == 2 and "completion.enabled" in out and "not valid TOML" in err
-
-
-@pytest.mark.parametrize("words", [("set", "model", "other"), ("unset", "model")])
-def test_a_full_disk_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]):
-    path = written()
-
-    def full(*_arguments: object, **_options: object) -> None:
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr("speclsp.private_files.replace", full)
-    code, _, err = run(*words)
-    fix = "Free some space, or set XDG_CONFIG_HOME to a directory on a larger disk."
-    assert (code, err) == (2, f"speclsp: {path} cannot be changed: the disk is full. {fix}\n")
-    assert path.read_text() == TEXT
-
-
-def test_a_directory_that_is_no_directory_is_one_sentence(run: Run):
-    place = config.config_path().parent
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text("a file")
-    code, _, err = run("set", "model", "tiny")
-    assert code == 2 and "cannot be" in err and err.count("\n") == 1

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +11,7 @@ from hypothesis import strategies as st
 from support.rows import rows
 
 from speclsp import config
-from speclsp.config import CompletionConfig, Config, EngineConfig
+from speclsp.config import Config, EngineConfig
 from speclsp.errors import ConfigError
 
 ROWS = rows(__file__)
@@ -35,9 +31,6 @@ def test_nested_and_dotted_keys_mean_the_same_and_a_leading_speclsp_is_dropped()
         {"speclsp": {"model": "tiny", "engine.max_draft_tokens": 4}},
     ):
         assert config.parse(written) == (wanted, []), written
-
-
-def test_settings_override_the_base():
     base = Config(engine=EngineConfig(threads=2, max_draft_tokens=3))
     assert config.parse({"engine.max_draft_tokens": 5}, base)[0].engine == EngineConfig(threads=2, max_draft_tokens=5)
 
@@ -54,14 +47,6 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(written: str, me
     assert problems({written: 1}) == [f'unknown setting "{key}": did you mean "{meant}"?']
 
 
-def test_every_name_is_in_snake_case():
-    assert [key for key in config.KNOWN if not re.fullmatch(r"([a-z0-9_]+\.)?[a-z0-9_]+", key)] == []
-
-
-def test_an_unknown_setting_like_no_other_is_still_named():
-    assert problems({"zzz": {"qqq": 1}}) == ['unknown setting "zzz.qqq": `speclsp config list` shows all.']
-
-
 @pytest.mark.parametrize(("key", "value", "wanted"), ROWS["a_value_of_the_wrong_kind_is_named_with_what_was_expected"])
 def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, value: object, wanted: str):
     read, bad = config.parse({key: value})
@@ -69,10 +54,6 @@ def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, val
     assert len(bad) == 1
     assert bad[0].startswith(f"{key} = ")
     assert bad[0].endswith(f"is not valid: expected {wanted}.")
-
-
-def test_an_integer_is_accepted_for_a_number():
-    assert config.parse({"completion.min_confidence": 1}) == (Config(completion=CompletionConfig(min_confidence=1)), [])
 
 
 def test_a_table_in_place_of_a_value_and_the_reverse_are_reported():
@@ -100,11 +81,6 @@ def test_settings_nested_a_thousand_deep_are_reported():
 def test_a_tilde_is_replaced_by_the_home_directory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert config.parse({"models_dir": "~/models"})[0].models_dir == "/home/ada/models"
-
-
-def test_settings_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().model = "tiny"  # type: ignore[misc]
 
 
 keys = st.sampled_from([*config.KNOWN, *config.SECTIONS, "speclsp", "max_draft_tokens", ""]) | st.text(max_size=5)
@@ -194,23 +170,9 @@ def test_all_directories_follow_the_xdg_variables(isolated: Path):
         assert place.is_relative_to(isolated), place
 
 
-def test_the_page_of_settings_has_every_setting():
-    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
-    for known in config.KNOWN.values():
-        assert known.key.startswith("echo.") or f"| `{known.key}` |" in page
-
-
 def test_every_setting_has_sentences_and_one_for_each_choice():
-    for known in config.KNOWN.values():
+    for key, known in config.KNOWN.items():
+        assert re.fullmatch(r"([a-z0-9_]+\.)?[a-z0-9_]+", key)
         rule = known.rule
         for text in (rule.meaning, *rule.choices.values()):
             assert (text[0].isupper() or text[0] == "`") and text.endswith("."), f"{known.key}: {text}"
-
-
-def test_reading_the_settings_is_quick_and_imports_no_model_library():
-    heavy = "[m for m in ('torch', 'transformers', 'pygls') if m in sys.modules]"
-    code = f"import sys, speclsp.config as c; c.load(); print({heavy})"
-    begun = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
-    assert time.monotonic() - begun < 5
