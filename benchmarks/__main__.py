@@ -54,9 +54,7 @@ BENCHMARKS = {
     "install-size": Benchmark("speed.install_size", "size of the program without a GPU, by package"),
     "gpu": Benchmark("speed.gpu.gpu", "a GPU's limit, passes, rounds, equal tokens and tests"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
-    "first-suggestion": Benchmark(
-        "editor.first_suggestion", "first suggestion in a file: new, looked at, returned to, beside another, no engine"
-    ),
+    "first-suggestion": Benchmark("editor.opening", "first suggestion after opening an editor, with no engine"),
     "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),
     "pin": Benchmark("quality.tasks.pin", "pinned versions of the packages that tasks are made from"),
     "install-peers": Benchmark(

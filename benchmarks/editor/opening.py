@@ -1,6 +1,6 @@
 """Time from opening an editor with a file to its first suggestion: no server and no engine runs before.
 
-    python -m benchmarks first-suggestion --open [--model NAME] [--files 12] [--cold] [--no-peer]
+    python -m benchmarks first-suggestion [--model NAME] [--files 12] [--cold] [--no-peer]
 
 Ours: the server's process is started, initialized, told of the file and asked for a suggestion. The answer is empty
 until the model is loaded, and the request is repeated then, as our editors do. The engine is the shared one, as by
@@ -13,15 +13,16 @@ benchmarks/results/first-suggestion-open-MODEL.json, or first-suggestion-open-co
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 from benchmarks import results_file
-from benchmarks.editor.cursor_file import CursorFile
+from benchmarks.editor.cursor_file import CursorFile, cursor_file
 from benchmarks.keystrokes.language_server import ANSWER_S, Server
 from benchmarks.quality.llama_vscode.policy import Ask
 from benchmarks.results_file import CHECKOUT
@@ -29,9 +30,20 @@ from benchmarks.speed.start import OURS, PEER, drop_from_page_cache, infill, mod
 from speclsp.config import Config
 from speclsp.errors import EngineError
 
+FOLDERS = ("speclsp/lsp/completion", "speclsp/lsp/context", "speclsp/engine/decoding", "speclsp/weights")
+MIN_LINES = 100
 SHOWS_ALL = 0.001  # completion.min_confidence
 LOAD_S = 120.0
 PEER_FLAGS = ("--ctx-size", "16384")  # for llama.vscode's prompts
+
+
+def cursor_files(count: int) -> Iterator[CursorFile]:
+    """Modules of this repository, with the cursor in their middle; files of each folder in turn."""
+    folders = [sorted((CHECKOUT / folder).glob("*.py")) for folder in FOLDERS]
+    long = [[path for path in paths if path.read_text().count("\n") > MIN_LINES] for paths in folders]
+    for number in range(count):
+        paths = long[number % len(long)]
+        yield cursor_file(paths[number // len(long) % len(paths)])
 
 
 def our_times_s(model: str, file: CursorFile) -> dict[str, float]:
@@ -123,3 +135,18 @@ def run(model: str, files: Sequence[CursorFile], *, is_cold: bool, has_peer: boo
     }
     name = f"first-suggestion-open-{'cold-' if is_cold else ''}{model}"
     print(f"wrote {results_file.write('first-suggestion', summary, name)}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks first-suggestion`."""
+    parser.add_argument("--model", metavar="NAME", default="qwen2.5-coder-0.5b-instruct", help="default: %(default)s")
+    parser.add_argument("--files", metavar="N", type=int, default=12, help="files (default: %(default)s)")
+    parser.add_argument("--cold", action="store_true", help="drop the model's files from the page cache")
+    parser.add_argument("--no-peer", action="store_true", help="without llama.cpp's server")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    files = list(cursor_files(options.files))
+    run(options.model, files, is_cold=options.cold, has_peer=not options.no_peer)
+    return 0

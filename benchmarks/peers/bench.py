@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.bf16_weights import bf16_folder
 from benchmarks.peers.driver_process import DRIVERS, PeerError, PeerProcess, peer_dir, peers_dir, python_of
 from benchmarks.peers.figures import Way
-from benchmarks.peers.reference import bf16_folder
 from benchmarks.speed.holes import holes_and_rests
 from speclsp import config, process_resources
 from speclsp.config import Config

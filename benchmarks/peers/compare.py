@@ -25,7 +25,6 @@ from benchmarks import model_options, results_file
 from benchmarks.peers.bench import OTHERS, TUNING_SEED, Bench, say
 from benchmarks.peers.driver_process import DRIVERS, PeerError
 from benchmarks.peers.figures import Way, against, facts, show
-from benchmarks.peers.reference import bf16_folder, bf16_way
 from speclsp.config import Config
 from speclsp.engine.loading.load_plan import pick_format
 from speclsp.errors import ConfigError
@@ -90,8 +89,6 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     started_load = os.getloadavg()
     if started_load[0] > QUIET_LOAD:
         say(f"other programs are running (load {started_load[0]:.1f}): they take part in every figure")
-    prompts = [(hole.ids, hole.typed) for hole in holes]
-    bf16 = bf16_way(bf16_folder(bench.card.target, bench.models_dir), prompts, options.tokens, bench.threads)
     groups = bench.run(ours, theirs, holes)
     if broken := next((way for way in ours if way.failed), None):
         raise PeerError(broken.failed)
@@ -108,7 +105,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "groups": groups,
         "not_measured": {name: why.replace(str(Path.home()), "~") for name, why in missing.items()},
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
-        "ways": {way.name: facts(way, ours[0], bf16, bench.stops) for way in (*ours, *theirs) if not way.failed},
+        "ways": {way.name: facts(way, ours[0], bench.stops) for way in (*ours, *theirs) if not way.failed},
     }
     words = (card.name, wanted.removeprefix("auto"), options.name, results_file.cpu_kind())
     name = "-".join(word for word in words if word)

@@ -47,19 +47,18 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def facts(way: Way, reference: Way, bf16: Way, stops: frozenset[int]) -> dict[str, Any]:
-    """One way's figures; its tokens as how far they agree with speclsp's plain ones, and with those of bf16."""
+def facts(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
+    """One way's figures; its tokens as how far they agree with speclsp's plain ones."""
     spreads = {kind: {metric: spread(way.values(kind, metric)) for metric in METRICS} for kind in way.runs}
     about = {"peer": way.peer, "mode": way.mode, "group": way.group, "settings": way.settings, **way.about}
-    in_bf16 = {kind: agreement(way, bf16, stops, kind) for kind in way.runs}
-    return {**about, **spreads, "agreement": agreement(way, reference, stops), "agreement_bf16": in_bf16}
+    return {**about, **spreads, "agreement": agreement(way, reference, stops)}
 
 
-def agreement(way: Way, reference: Way, stops: frozenset[int], kind: str = "cold") -> dict[str, Any]:
-    """Number of the reference's tokens, up to its first stop token, that each answer of a kind repeats."""
-    first = {run["hole"]: run["tokens"] for run in reversed(reference.runs[kind])}
+def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
+    """Number of the reference's tokens, up to its first stop token, that each cold answer repeats."""
+    first = {run["hole"]: run["tokens"] for run in reversed(reference.runs["cold"])}
     lengths, agreed = [], []
-    for run in way.runs[kind]:
+    for run in way.runs["cold"]:
         tokens = first[run["hole"]]
         until = next((n for n, token in enumerate(tokens) if token in stops), len(tokens))
         lengths.append(until)
@@ -70,7 +69,6 @@ def agreement(way: Way, reference: Way, stops: frozenset[int], kind: str = "cold
         "of": len(lengths),
         "equal_tokens": agreed,
         "of_tokens": lengths,
-        "share": round(sum(agreed) / max(1, sum(lengths)), 3),
     }
 
 
@@ -98,14 +96,13 @@ def show(figures: Mapping[str, Any]) -> None:
     print(f"{figures['pair']}, {len(figures['prompt_tokens'])} holes, milliseconds, p50 (p95)\n")
     columns = [(kind, metric) for kind in ("cold", "warm") for metric in METRICS]
     heads = [f"{kind} {metric[:-3]}" for kind, metric in columns]
-    print(f"{'':24}" + "".join(f"{head:>18}" for head in heads) + f"{'agrees':>8}{'bf16 cold':>10}{'warm':>6}")
+    print(f"{'':24}" + "".join(f"{head:>18}" for head in heads) + f"{'agrees':>8}")
     for name, way in figures["ways"].items():
         cells = [way[kind][metric] for kind, metric in columns]
         equal = way["agreement"]
         row = "".join("{:>18}".format("{p50:.0f} ({p95:.0f})".format(**cell)) for cell in cells)
-        shares = [way["agreement_bf16"][kind]["share"] for kind in ("cold", "warm")]
         agrees = "{:>8}".format("{all_equal}/{of}".format(**equal))
-        print(f"{name:24}{row}{agrees}{shares[0]:>10.0%}{shares[1]:>6.0%}")
+        print(f"{name:24}{row}{agrees}")
     print()
     for what, best in figures["against_the_best_peer"].items():
         print(f"{what.removesuffix('_ms').replace('_', ' '):12} {best['ratio']:.2f} x {best['best_peer']}")

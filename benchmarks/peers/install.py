@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.peers.bf16_weights import bf16_folder
 from benchmarks.peers.driver_process import peer_dir
-from benchmarks.peers.reference import bf16_folder
 from speclsp import process_resources
 from speclsp.weights import cards, index_mirror, store
 from speclsp.weights.auto_choice import cpuinfo_field
