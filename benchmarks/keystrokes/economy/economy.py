@@ -1,6 +1,6 @@
 """Economy of suggestions: keys saved of 100, and wrong suggestions per 100 keys, while functions are typed again.
 
-    python -m benchmarks economy [--model P] [--bodies N] [--live N] [--peer N] [--timed N]
+    python -m benchmarks economy [--model P] [--bodies N] [--peer N] [--timed N]
 
     bodies.py      function bodies of packages from 2026, which no training reads
     recording.py   types each of them once over LSP, and records every candidate before the gate
@@ -9,7 +9,6 @@
     replay.py      types them again over the recording, under any policy, with any of the persons
     policies.py    the product's value, by any bar
     peer.py        llama.vscode's requests and filters, on the same engine
-    live.py        the check: some bodies typed live, against the replay of the same ones
 
 It also fits the model's confidence curve (benchmarks/quality/calibration). A policy is judged with weights from
 packages that are not the body's own. The costs are chosen on one half of the packages and judged on the other. The
@@ -20,13 +19,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from benchmarks import model_options, results_file
 from benchmarks.keystrokes.economy import figures
 from benchmarks.keystrokes.economy.bodies import Body, bodies
-from benchmarks.keystrokes.economy.live import live
 from benchmarks.keystrokes.economy.peer import peer
 from benchmarks.keystrokes.economy.person import ONLOOKER, PERSONS, READER, Person
 from benchmarks.keystrokes.economy.policies import Judged, by_value, judge
@@ -38,7 +36,7 @@ from benchmarks.quality.calibration.fit import halves
 from benchmarks.quality.tasks import packages as corpus
 from speclsp.cli import terminal
 from speclsp.config import Config, changes
-from speclsp.lsp.completion.confidence import LEVELS, Bar, Curve, curve_of
+from speclsp.lsp.completion.confidence import LEVELS, Bar
 from speclsp.weights import auto_choice
 
 USUAL_BODIES = 60
@@ -133,18 +131,6 @@ def beside_peer(config: Config, recordings: Sequence[Recording], judged: Sequenc
     return {"bodies": len(recordings), "policies": rows}
 
 
-def check_live(config: Config, recordings: Sequence[Recording], curve: Curve, eagerness: str) -> list[dict[str, Any]]:
-    """For each body, the counts of a live run and of the replay under the same curve, for a typist."""
-    typist = PERSONS[1]
-    bar = LEVELS[eagerness]
-    replayed = [replay(recording, by_value(judge(recording, curve), bar), typist) for recording in recordings]
-    ran = live(config, [recording.body for recording in recordings], typist)
-    return [
-        {"body": recording.body.id, "live": asdict(one), "replay": asdict(other)}
-        for recording, one, other in zip(recordings, ran, replayed, strict=True)
-    ]
-
-
 def bench(config: Config, options: argparse.Namespace) -> None:
     """Record what is missing, replay all policies, print the tables, write the JSON."""
     model = auto_choice.auto(config)[0].name
@@ -173,10 +159,6 @@ def bench(config: Config, options: argparse.Namespace) -> None:
         print(f"\n{name}\n{figures.table(rows)}")
     print(*(f"{name}: {row['cost']}" for name, row in result["chosen"].items()), sep="\n")
     print(f"\nFor speclsp/lsp/completion/confidence.py:\n{source(result['curve'], model)}")
-    curve = curve_of(model)
-    if options.live and curve is not None:
-        result["live"] = check_live(config, recordings[: options.live], curve, config.completion.eagerness)
-        print(*result["live"], sep="\n")
     about = {
         "pair": model,
         "settings": changes(config),
@@ -198,7 +180,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bodies", metavar="N", type=int, default=USUAL_BODIES, help=f"bodies (default: {USUAL_BODIES})"
     )
-    parser.add_argument("--live", metavar="N", type=int, default=0, help="bodies typed live too (default: none)")
     parser.add_argument(
         "--timed", metavar="N", type=int, default=0, help="bodies recorded anew, for the figures in real time"
     )

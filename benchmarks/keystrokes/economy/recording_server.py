@@ -98,9 +98,8 @@ def main(arguments: list[str]) -> int:
     """Serve, recording to the file that the first argument names."""
     file, *rest = arguments
     vars(pipeline)["CrossFileSources"] = partial(CrossFileSources, patience_ms=PATIENCE_MS)
-    if file != "-":
-        RecordingGate.file = Path(file)
-        vars(session)["ConfidenceGate"] = RecordingGate
+    RecordingGate.file = Path(file)
+    vars(session)["ConfidenceGate"] = RecordingGate
     return entry.main(rest)
 
 

@@ -1,4 +1,4 @@
-"""Walk of a simulated person through a body, over a recording or over a live server, and the counts of it.
+"""Walk of a simulated person through a body, over a recording, and the counts of it.
 
 The screen follows the product. A shown suggestion stays while the keys agree with it, and no policy is asked again. A
 hidden one is judged again at every key. What is left of a suggestion after a part of it was taken stays as well.
