@@ -54,11 +54,11 @@ class Pipeline:
     _streams: Streams
     _gate: ConfidenceGate
     _ignored: IgnoreFiles
+    _index_of: Callable[[str | None], WorkspaceIndex | None]  # by URI of a workspace folder
+    _client_outdents: bool  # the client shows text that takes back the indentation left of the cursor
+    _client_follows_growth: bool  # the client shows further lines that join a suggestion on the screen
     _parser: SyntaxParser = field(default_factory=SyntaxParser)
     _name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
-    index_of: Callable[[str | None], WorkspaceIndex | None] = lambda _root: None  # by URI of a workspace folder
-    client_outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
-    client_follows_growth: bool = False  # the client shows further lines that join a suggestion on the screen
     windows: build.Windows = field(default_factory=dict)
     selections: Selections = field(default_factory=dict)
     prefilled_at_rest: dict[str, FimRequest] = field(default_factory=dict)  # by URI: the last one
@@ -178,7 +178,7 @@ class Pipeline:
         verbatim = backend is not None and backend.status.model == "echo"  # its answers are evidence: kept unchanged
         if backend is not None and backend.status.remote and not is_loopback_url(config.remote.url):
             verbatim = False  # any remote server may call its model "echo"
-        others, outdents = current.others(), self.client_outdents
+        others, outdents = current.others(), self._client_outdents
         return postprocess.plan(snapshot, tree, completion, others, verbatim=verbatim, outdents=outdents), tree
 
     def _build_context(
@@ -190,7 +190,7 @@ class Pipeline:
     ) -> build.Context:
         """The text that the model is shown. It updates `state`, or without one the document's own context."""
         settings, (windows, selections) = self._config().context, state or (self.windows, self.selections)
-        sources = CrossFileSources(index=self.index_of(current.root))
+        sources = CrossFileSources(index=self._index_of(current.root))
         return build.build(
             current.snapshot,
             tree,
@@ -246,7 +246,7 @@ class Pipeline:
 
         A block that takes long ends with its first line, if further lines can join that.
         """
-        if job.may_grow and self.client_follows_growth and self.may_work_ahead():
+        if job.may_grow and self._client_follows_growth and self.may_work_ahead():
             wait_s = max(0.0, BLOCK_SHARE * job.completion.timeout_ms - job.elapsed_ms()) / 1000
             asyncio.get_running_loop().call_later(wait_s, self._end_with_first_line, job, stream)
         await job.wait_for(stream)

@@ -30,6 +30,7 @@ from speclsp.lsp.completion.prefill_ahead import Prefill, PrefillAhead
 from speclsp.lsp.completion.stream import Streams
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import PASSING, Reason
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
@@ -53,16 +54,27 @@ class Session:
         on_busy: Callable[[], None] = lambda: None,
         on_trace: Callable[[Trace], None] = lambda trace: None,
         ignored: IgnoreFiles | None = None,
+        *,
+        on_grown: Callable[[CompletionRequest], None] | None = None,
+        client_outdents: bool = False,
+        index_of: Callable[[str | None], WorkspaceIndex | None] = lambda root: None,
     ) -> None:
-        """`on_busy` is called when `busy` may have changed, `on_trace` at the end of every request."""
+        """`on_busy` is called when `busy` may have changed, `on_trace` at the end of every request.
+
+        Args:
+            on_grown: called when lines have joined the answer of a request; None: the client does not show them.
+            client_outdents: the client shows text that takes back the indentation left of the cursor.
+            index_of: the index of a workspace folder, by its URI.
+        """
         self.config, self.metrics = config, metrics  # the current settings, and the counters
         self.cache = AnswerCache()
         self._backend, self._on_busy, self._on_trace = backend, on_busy, on_trace
-        self.on_grown: Callable[[CompletionRequest], None] = lambda request: None  # lines have joined its answer
+        self._on_grown = on_grown
         self._gate = ConfidenceGate(lambda: self.config, backend)
         self._streams = Streams(self.cache, metrics, self._gate.to_suggestion)
         files = ignored or IgnoreFiles()
-        self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files)
+        client = (index_of, client_outdents, on_grown is not None)
+        self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files, *client)
         prefill = Prefill(self.pipeline, backend, metrics, self._wait_for_turn, self._is_computing, self._has_work)
         self._prefill_ahead = PrefillAhead(prefill.at_cursor, prefill.at_rest)
         self.next_suggestion = NextSuggestion(self._prepare_next)
@@ -256,7 +268,8 @@ class Session:
             self.cache.store(job.snapshot, outcome.suggestions, job.request.wanted, outcome.reason)
         if job.is_joined and (shown_for := self.next_suggestion.request_of(job)) is not None:
             self.metrics.count("joined_total")
-            self.on_grown(shown_for)
+            if self._on_grown is not None:
+                self._on_grown(shown_for)
         self._end(job, outcome)
 
     async def _wait_for_turn(self) -> None:

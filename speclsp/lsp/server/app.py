@@ -36,6 +36,7 @@ from speclsp.observability.logfile import open_language_server_log
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import FimRequest, StreamPiece
+    from speclsp.lsp.completion.job import CompletionRequest
     from speclsp.lsp.documents.document import Document
     from speclsp.lsp.index.workspace_index import WorkspaceIndex
     from speclsp.lsp.next_edit.next_edits import NextEdits
@@ -114,6 +115,10 @@ async def start(app: App) -> None:
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.server.workspace_indexes import WorkspaceIndexes
 
+    def grown(request: CompletionRequest) -> None:
+        server.protocol.notify(SUGGESTION_GREW, grown_params(request))
+
+    app.index = WorkspaceIndexes(server.workspace_documents, lambda: server.is_remote)
     server.session = Session(
         server.config,
         lambda: server.backend,
@@ -121,14 +126,11 @@ async def start(app: App) -> None:
         server.publish_status,
         server.request_ended,
         server.ignore_files,
+        on_grown=grown if server.client_follows_growth else None,
+        client_outdents=server.client_outdents,
+        index_of=app.index.index,
     )
-    pipeline = server.session.pipeline
-    pipeline.client_outdents, pipeline.client_follows_growth = server.client_outdents, server.client_follows_growth
-    if server.client_follows_growth:
-        server.session.on_grown = lambda request: server.protocol.notify(SUGGESTION_GREW, grown_params(request))
     server.publish_status()
-    app.index = WorkspaceIndexes(server.workspace_documents, lambda: server.is_remote)
-    server.session.pipeline.index_of = app.index.index
     for document in server.documents:
         app.index.document_opened(document.uri)
     # ghost text does not wait for this import

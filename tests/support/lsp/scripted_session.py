@@ -103,7 +103,7 @@ def captured(text: str, version: int = 1) -> Callable[[], CompletionInput]:
 class ScriptedSession:
     """A session with a scripted backend, its metrics and its traces."""
 
-    def __init__(self, backend: ScriptedBackend | None, **settings: object) -> None:
+    def __init__(self, backend: ScriptedBackend | None, follows_growth: bool = True, **settings: object) -> None:
         """`settings` are keys of the configuration; `backend` is None while none is connected."""
         config, problems = parse(settings, Config())
         assert problems == []
@@ -111,7 +111,11 @@ class ScriptedSession:
         self.metrics = Metrics()
         self.on_busy: Callable[[], object] = lambda: None
         connected, on_busy = lambda: self.backend, lambda: self.on_busy()
-        self.session = Session(config, connected, self.metrics, on_busy=on_busy, on_trace=self.traces.append)
+        self.grown = list[CompletionRequest]()  # the requests whose answers have grown, in the order of their reports
+        on_grown = self.grown.append if follows_growth else None
+        self.session = Session(
+            config, connected, self.metrics, on_busy=on_busy, on_trace=self.traces.append, on_grown=on_grown
+        )
         check_at_end(self._check_idle)
 
     def _check_idle(self) -> None:

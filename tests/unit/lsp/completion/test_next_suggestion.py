@@ -18,7 +18,7 @@ from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSes
 from speclsp.config import CompletionConfig
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion import next_suggestion, pipeline
-from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
+from speclsp.lsp.completion.job import CompletionInput
 from speclsp.lsp.completion.session import Session
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
@@ -107,7 +107,7 @@ def test_any_other_edit_closes_the_preparations_stream_within_a_round(
     text = ("# \n" if elsewhere or not typed else "") + TEXT + typed
 
     async def work(scripted: ScriptedSession) -> None:
-        reports = grown(scripted)
+        reports = scripted.grown
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.streamed) == 2 and scripted.backend.streamed[1])
         scripted.session.document_changed(URI, captured(text))
@@ -227,13 +227,6 @@ def continued(scripted: ScriptedSession) -> list[str]:
     return ["".join(map(chr, request.begin)) for request in scripted.backend.requests if request.begin]
 
 
-def grown(scripted: ScriptedSession) -> list[CompletionRequest]:
-    """The requests whose answers have grown, in the order of their reports."""
-    requests: list[CompletionRequest] = []
-    scripted.session.on_grown = requests.append
-    return requests
-
-
 async def under_way(scripted: ScriptedSession, characters: int) -> None:
     """Wait until the first line is shown, and its stream is continued by so many characters."""
     assert await scripted.texts(at(TEXT)) == [FIRST]
@@ -242,7 +235,7 @@ async def under_way(scripted: ScriptedSession, characters: int) -> None:
 
 async def test_sure_lines_join_the_first_line_and_the_prompt_is_not_prefilled_again() -> None:
     async with preparing(TokenBackend(DOCUMENT)) as scripted:
-        reports = grown(scripted)
+        reports = scripted.grown
         assert await scripted.texts(at(TEXT, version=7)) == [FIRST], "the first line does not wait"
         await until(lambda: reports)
         assert [report.input.snapshot for report in reports] == [at(TEXT, version=7)]
@@ -266,7 +259,7 @@ async def test_accepting_the_first_line_after_lines_have_joined_it_offers_them_w
 @pytest.mark.parametrize("characters", [0, 5, 14])
 async def test_accepting_the_first_line_while_lines_are_under_way_adopts_their_stream(characters: int) -> None:
     async with preparing(TokenBackend(DOCUMENT, round_s=0.003)) as scripted:
-        reports = grown(scripted)
+        reports = scripted.grown
         await under_way(scripted, characters)
         scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == ["\n" + LINES[1]]
@@ -276,7 +269,7 @@ async def test_accepting_the_first_line_while_lines_are_under_way_adopts_their_s
 async def test_lines_that_are_not_sure_enough_do_not_join_but_the_next_line_is_ready() -> None:
     logprobs = {1: -0.4 / len(FIRST), 2: -0.4 / len(LINES[1]), 3: -2.0}
     async with preparing(TokenBackend(DOCUMENT, logprobs), **{"completion.min_confidence": 0.5}) as scripted:
-        reports = grown(scripted)
+        reports = scripted.grown
         await prepared(scripted)
         assert reports == [] and await scripted.texts(at(TEXT)) == [FIRST]
         scripted.session.document_changed(URI, captured(ACCEPTED))
@@ -317,9 +310,9 @@ async def test_a_block_that_takes_long_shows_its_first_line_and_the_further_line
 ) -> None:
     """A block is shown whole if it is ready in time, by hand, and where no lines would join it."""
     monkeypatch.setattr(pipeline, "BLOCK_SHARE", block_ms / CompletionConfig().timeout_ms)
-    async with preparing(TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002), **settings) as scripted:
-        scripted.session.pipeline.client_follows_growth = follows_growth
-        reports = grown(scripted)
+    backend = TokenBackend(f"{HEADER}{BODY}\n\n\nother = 1\n", round_s=0.002)
+    async with preparing(backend, follows_growth=follows_growth, **settings) as scripted:
+        reports = scripted.grown
         outcome = await scripted.complete(at(HEADER), automatic=automatic)
         assert [suggestion.text for suggestion in outcome.suggestions] == [shown]
         assert scripted.traces[0].engine_ms > len(shown), "the time of its rounds is the engine's"
@@ -344,7 +337,7 @@ def test_the_first_line_is_the_beginning_of_the_joined_text_and_no_other_documen
     logprobs = {first_number + number: logprob / 10 for number, logprob in enumerate(line_logprobs)}
 
     async def work(scripted: ScriptedSession) -> None:
-        reports = grown(scripted)
+        reports = scripted.grown
         first = await scripted.texts(at(text))
         await until(lambda: not busy(scripted))
         again = await scripted.texts(at(text))
@@ -361,7 +354,7 @@ def test_the_first_line_is_the_beginning_of_the_joined_text_and_no_other_documen
 
 async def test_a_suggestion_that_is_typed_through_grows_where_the_user_is() -> None:
     async with preparing(TokenBackend(DOCUMENT, round_s=0.003)) as scripted:
-        reports = grown(scripted)
+        reports = scripted.grown
         await under_way(scripted, 1)
         scripted.session.document_changed(URI, captured(TEXT + "app", version=2))
         assert await scripted.texts(at(TEXT + "app", version=2)) == ["end(1)"]
