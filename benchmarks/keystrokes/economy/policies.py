@@ -16,9 +16,7 @@ Judged = Mapping[int, list[LineValue]]  # by position: the values of the candida
 
 def line_list(row: Row) -> list[Line]:
     """The lines of a candidate."""
-    return [
-        Line(end, tuple((characters, logprob) for characters, logprob in tokens)) for end, tokens, _ in row["lines"]
-    ]
+    return [Line(end, tuple(logprobs)) for end, logprobs, _ in row["lines"]]
 
 
 def judge(recording: Recording, curve: Curve) -> dict[int, list[LineValue]]:

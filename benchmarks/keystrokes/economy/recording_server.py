@@ -66,18 +66,18 @@ def place_of(plan: SuggestionPlan) -> dict[str, Any]:
 def candidate_of(stream: Stream, plan: SuggestionPlan, suggestion: Suggestion | NoSuggestion) -> dict[str, Any]:
     """The suggestion, the lines of the text that it was made of, and the suggestion that its first lines make.
 
-    A line is [end in the text, [[characters, log-probability], ...], characters of the suggestion that ends there]; the
-    last is -1 where the lines up to this one make no beginning of the suggestion.
+    A line is [end in the text, [log-probability, ...], characters of the suggestion that ends there]; the last is -1
+    where the lines up to this one make no beginning of the suggestion.
     """
     text, begin = stream.text, len(stream.typed)
-    line_list = [(line.end - begin, line.tokens) for line in lines(text, stream.token_spans, begin)]
+    line_list = [(line.end - begin, line.logprobs) for line in lines(text, stream.token_spans, begin)]
     if isinstance(suggestion, NoSuggestion):
         return {"reason": suggestion.reason.value, "text": "", "start": 0, "end": 0, "stop": stream.stop, "lines": []}
     rows: list[list[object]] = []
-    for end, tokens in line_list:
+    for end, logprobs in line_list:
         shorter = suggestion if begin + end >= len(text.rstrip()) else first_lines(suggestion, plan, text[begin:], end)
         shown = common_ends(suggestion.text, shorter.text)[0] if shorter is not None else -1
-        rows.append([end, [[characters, round(logprob, 4)] for characters, logprob in tokens], shown])
+        rows.append([end, [round(logprob, 4) for logprob in logprobs], shown])
         if shown == len(suggestion.text):
             break
     return {

@@ -47,13 +47,13 @@ def of_body(recording: Recording) -> Iterator[tuple[int, Example]]:
         text, meant = row.get("generated", row["text"]), body.text[offset:]
         right = len(right_lines(text, meant))
         for number, line in enumerate(line_list(row)):
-            if line.tokens:
+            if line.logprobs:
                 yield (
                     number,
                     Example(
                         package=body.package,
                         language=body.group,
-                        total=total_logprob(line.tokens),
+                        total=total_logprob(line.logprobs),
                         right=number < right,
                         weight=AGAIN if row["typed"] else 1.0,
                     ),

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 MIN_LOGPROB = -12.0  # of a token; below it, differences do not matter
 
-TokenProb = tuple[int, float]  # of a token: the characters it brings to the line, and its log-probability
+TokenProb = tuple[int, float]  # of a token: its characters and its log-probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Line(NamedTuple):
     """A line of a text, and the log-probabilities of its tokens."""
 
     end: int  # in the text; without the newline
-    tokens: tuple[TokenProb, ...]
+    logprobs: tuple[float, ...]
 
 
 def token_spans(tokens: Sequence[TokenProb], start: int = 0) -> list[TokenSpan]:
@@ -106,36 +106,31 @@ def lines(text: str, tokens: Sequence[TokenSpan], begin: int = 0) -> Iterator[Li
         newline = text.find("\n", first)
         end = newline if newline >= 0 else len(text)
         low, high = bisect_left(tokens, start, key=START), bisect_right(tokens, end, key=START)
-        own = [(min(token.end, end) - token.start, token.logprob) for token in tokens[low:high]]
+        own = [token.logprob for token in tokens[low:high]]
         if start == begin and low and tokens[low - 1].end > begin:
             token = tokens[low - 1]
             left = LEFT_OF_LOGPROB[min(begin - token.start, len(LEFT_OF_LOGPROB) - 1)]
-            own.insert(0, (min(token.end, end) - begin, left * token.logprob))
+            own.insert(0, left * token.logprob)
         yield Line(end, tuple(own))
         start = end + 1
-
-
-def clipped(logprob: float) -> float:
-    """A log-probability between MIN_LOGPROB and 0."""
-    return min(0.0, max(MIN_LOGPROB, logprob))
 
 
 # ── the confidence in a line ─────────────────────────────────────────────────────────────────────────────────
 
 
-def total_logprob(tokens: Sequence[TokenProb]) -> float:
+def total_logprob(logprobs: Sequence[float]) -> float:
     """The feature "total": the log-probability of a line with at least one token, as a whole."""
-    return sum(clipped(logprob) for _, logprob in tokens)
+    return sum(min(0.0, max(MIN_LOGPROB, logprob)) for logprob in logprobs)
 
 
-def confidence(tokens: Sequence[TokenProb], weights: Mapping[str, float]) -> float:
+def confidence(logprobs: Sequence[float], weights: Mapping[str, float]) -> float:
     """The probability that a line is exactly the one that its user wants, in [0, 1].
 
     Without weights, it is the model's own probability of the line.
     """
     if not weights:
-        return math.exp(total_logprob(tokens))
-    return sigmoid(weights["intercept"] + weights["total"] * total_logprob(tokens))
+        return math.exp(total_logprob(logprobs))
+    return sigmoid(weights["intercept"] + weights["total"] * total_logprob(logprobs))
 
 
 def sigmoid(log_odds: float) -> float:
@@ -190,8 +185,8 @@ def line_values(own_lines: Sequence[Line], begin: int, curve: Curve) -> list[Lin
     values: list[LineValue] = []
     sure, saved, start = 1.0, 0.0, begin
     for number, line in enumerate(own_lines):
-        if line.tokens:
-            sure *= confidence(line.tokens, curve.later if number else curve.first)
+        if line.logprobs:
+            sure *= confidence(line.logprobs, curve.later if number else curve.first)
         saved += sure * (line.end - start)
         values.append(LineValue(sure, saved, line.end - begin))
         start = line.end

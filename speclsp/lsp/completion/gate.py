@@ -86,7 +86,7 @@ def evaluate(text: str, tokens: Sequence[TokenSpan], begin: int, curve: Curve, b
     values, bar = line_values(own_lines, begin, curve), bar.at(text[begin:])
     count = lines_to_show(values, bar)
     keep = len(text) - begin if count == len(values) else own_lines[count - 1].end - begin if count else 0
-    if not own_lines or not own_lines[0].tokens:
+    if not own_lines or not own_lines[0].logprobs:
         return GateDecision(None, bar.least, keep)
     return GateDecision(values[0].confidence, needed_confidence(values[0], bar), keep)
 

@@ -122,7 +122,7 @@ def recording(of: Body) -> Recording:
         text = text if rest.strip() else ""
         own = lines(text, token_spans([(1, logprob)] * len(text)))
         row = {"kind": "code", "line": "    ", "above": [], "opens": False, "typed": 0, "reason": "", "text": text}
-        rows.append(row | {"lines": [[line.end, [list(token) for token in line.tokens], line.end] for line in own]})
+        rows.append(row | {"lines": [[line.end, list(line.logprobs), line.end] for line in own]})
     return Recording(of, tuple(rows), 1.0)
 
 

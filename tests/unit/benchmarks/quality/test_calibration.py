@@ -57,7 +57,7 @@ def candidate(rest: str, dice: random.Random) -> dict[str, Any]:
     text = "\n".join(written)
     ends = [line.end for line in confidence.lines(text, [])]
     place = {"kind": "code", "line": "    ", "above": [], "opens": False, "typed": 0}
-    return place | {"text": text, "lines": [[end, [[5, p]], end] for end, p in zip(ends, logprobs, strict=False)]}
+    return place | {"text": text, "lines": [[end, [p], end] for end, p in zip(ends, logprobs, strict=False)]}
 
 
 def recordings(bodies: int) -> list[Recording]:

@@ -26,7 +26,6 @@ from speclsp.lsp.completion.confidence import (
     Bar,
     Curve,
     LineValue,
-    TokenProb,
     TokenSpan,
     confidence,
     curve_of,
@@ -53,9 +52,6 @@ BLOCK = "def total(items):\n    "
 LOGPROBS = st.lists(st.floats(-14, 0), min_size=1, max_size=8)
 
 
-TOKENS = st.lists(st.tuples(st.integers(0, 9), st.floats(-14, 0)), min_size=1, max_size=8)
-
-
 TEXTS = st.text(alphabet="ab (\n", min_size=1, max_size=40)
 
 
@@ -72,16 +68,15 @@ def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[T
 MEASURED = st.sampled_from((CURVE, PLAIN, *CURVES.values()))
 
 
-@given(TOKENS, st.data(), MEASURED)
+@given(LOGPROBS, st.data(), MEASURED)
 def test_confidence_never_falls_when_the_probability_of_a_token_rises(
-    line_tokens: list[TokenProb], data: st.DataObject, curve: Curve
+    logprobs: list[float], data: st.DataObject, curve: Curve
 ):
-    number = data.draw(st.integers(0, len(line_tokens) - 1))
-    characters, logprob = line_tokens[number]
-    higher = [*line_tokens[:number], (characters, data.draw(st.floats(logprob, 0))), *line_tokens[number + 1 :]]
+    number = data.draw(st.integers(0, len(logprobs) - 1))
+    higher = [*logprobs[:number], data.draw(st.floats(logprobs[number], 0)), *logprobs[number + 1 :]]
     for weights in (curve.first, curve.later):
-        assert confidence(higher, weights) >= confidence(line_tokens, weights) - 1e-9
-        assert 0 <= confidence(line_tokens, weights) <= 1
+        assert confidence(higher, weights) >= confidence(logprobs, weights) - 1e-9
+        assert 0 <= confidence(logprobs, weights) <= 1
 
 
 def test_every_eagerness_has_a_level_and_the_more_eager_the_lower():
@@ -96,7 +91,7 @@ def test_every_eagerness_has_a_level_and_the_more_eager_the_lower():
 
 def test_a_model_without_a_measured_curve_has_the_plain_probability_and_a_test_model_none():
     assert curve_of("some-other-model") is PLAIN
-    assert confidence([(3, -0.5), (4, -1.0)], PLAIN.first) == pytest.approx(math.exp(-1.5))
+    assert confidence([-0.5, -1.0], PLAIN.first) == pytest.approx(math.exp(-1.5))
     assert all(curve_of(model) is None for model in UNJUDGED)
     assert all(curve_of(model) is curve for model, curve in CURVES.items())
 
@@ -197,9 +192,8 @@ def test_a_token_typed_in_part_is_surer_the_more_of_it_is_typed(size: int, typed
     spans = token_spans([(size, logprob), (3, -0.5)])
     text = "x" * (size + 3)
     (line,) = lines(text, spans, min(typed, size - 1))
-    assert sum(characters for characters, _ in line.tokens) == len(text) - min(typed, size - 1)
     left = LEFT_OF_LOGPROB[min(typed, size - 1, len(LEFT_OF_LOGPROB) - 1)]
-    assert line.tokens[0][1] == pytest.approx(left * logprob)
+    assert line.logprobs[0] == pytest.approx(left * logprob)
     assert list(LEFT_OF_LOGPROB) == sorted(LEFT_OF_LOGPROB, reverse=True)
 
 
@@ -210,14 +204,13 @@ def test_each_token_belongs_to_the_line_it_begins_in(text: str, sizes: list[int]
     ]
     begin = next((token.start for token in spans if token.start >= begin), len(text))
     line_list = list(lines(text, spans, begin))
-    logprobs = [token for line in line_list for _, token in line.tokens]
-    assert all(0 <= characters <= 5 for line in line_list for characters, _ in line.tokens)
+    logprobs = [logprob for line in line_list for logprob in line.logprobs]
     assert logprobs == sorted(logprobs, reverse=True), "in order, none of them twice"
     assert [line.end for line in line_list] == sorted({line.end for line in line_list})
     assert "\n".join(text[begin:].split("\n")).strip() == "" or line_list
     first = next((token for token in spans if token.start >= begin), None)
-    if line_list and first is not None and text[begin:].strip() and line_list[0].tokens:
-        assert line_list[0].tokens[0][1] == first.logprob, "from the first that is not typed already"
+    if line_list and first is not None and text[begin:].strip() and line_list[0].logprobs:
+        assert line_list[0].logprobs[0] == first.logprob, "from the first that is not typed already"
 
 
 @given(

@@ -37,7 +37,7 @@ def row(text: str, before: str, logprob: float) -> dict[str, Any]:
     return {
         "reason": "" if text else "empty", "text": text, "typed": 0, "in_token": False, "kind": "code",
         "ms": 100.0, "line": before.rpartition("\n")[2], "above": [], "opens": False,
-        "lines": [[line.end, [list(token) for token in line.tokens], line.end] for line in own if line.end in last],
+        "lines": [[line.end, list(line.logprobs), line.end] for line in own if line.end in last],
     }  # fmt: skip
 
 
