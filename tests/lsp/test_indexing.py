@@ -167,7 +167,6 @@ def test_a_saved_file_is_read_again_and_unreported_changes_are_found_later(root:
         indexes.file_saved(uri)
         assert await settled(lambda: workspace.modules(root) == {"saved", "first"})
         monkeypatch.setattr(workspace_indexes, "RESCAN_S", 0.0)
-        monkeypatch.setattr(workspace_indexes, "RESCAN_SHARE", 0)
         indexes.files_changed([(root / ".gitignore").as_uri()])
         assert await settled(lambda: "unreported" in workspace.modules(root))
         lay(root, {"new.py": "import later\n\n"})

@@ -67,7 +67,7 @@ def open_texts(path: str, text: str, others: Iterable[Snapshot], root: str | Non
     """
     texts = {folded(path): [text]}
     for other in others:
-        texts.setdefault(folded(path_in(other.uri, root)), []).append(other.text[: FILE_CHARACTERS])
+        texts.setdefault(folded(path_in(other.uri, root)), []).append(other.text[:FILE_CHARACTERS])
     return texts
 
 
@@ -166,7 +166,7 @@ def own_cut_off(place: ChunkPlace) -> tuple[str, str]:
     """The ends of the document outside the prompt's window that are searched; the start moves in steps."""
     above, below = place.cut_off
     low = -(-max(0, len(above) - FILE_CHARACTERS) // _STEP_CHARACTERS) * _STEP_CHARACTERS
-    return above[above.find("\n", low) + 1 if low else 0 :], below[: FILE_CHARACTERS]
+    return above[above.find("\n", low) + 1 if low else 0 :], below[:FILE_CHARACTERS]
 
 
 def near_files(

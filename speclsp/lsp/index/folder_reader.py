@@ -60,7 +60,7 @@ class FolderReader:
         near: path of a file; those near it are read first.
         disabled_globs: returns patterns of files that are not indexed.
         on_listed: called with `Job.rules` once files that became hidden have left the index.
-        on_scanned: called with the seconds of a scan.
+        on_scanned: called after each whole scan.
         rest_s: returns the seconds that the thread sleeps between two slices.
     """
 
@@ -71,7 +71,7 @@ class FolderReader:
         near: str = "",
         disabled_globs: Callable[[], Sequence[str]] = tuple,
         on_listed: Callable[[int], None] = lambda _rules: None,
-        on_scanned: Callable[[float], None] = lambda _seconds: None,
+        on_scanned: Callable[[], None] = lambda: None,
         rest_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._index, self._call, self._near, self._disabled_globs = index, call, near, disabled_globs
@@ -143,9 +143,9 @@ class FolderReader:
                 self.execute(other)
             if self._index.state_of(path) != state:
                 self._changes.append(FileChange(path, read_file(self._index.folder, path, state)))
-        seconds = perf_counter() - began_s
-        log.info("indexed %d files in %.1f s", len(states), seconds)
-        self._call(partial(self._on_scanned, seconds))
+        log.info("indexed %d files in %.1f s", len(states), perf_counter() - began_s)
+        self._apply_changes()
+        self._call(self._on_scanned)
         return None
 
     def _update(self, path: str) -> None:

@@ -20,9 +20,7 @@ from speclsp.lsp.visibility.eligibility import glob_off
 from speclsp.lsp.visibility.ignore_files import UNREAD
 
 START_S = 1.0  # after the first document was opened: the engine starts first
-INDEXED_S = 0.5  # from a save until the index usually contains the change
 RESCAN_S = 120.0  # after which a save triggers a scan for changes that no editor reported
-RESCAN_SHARE = 30  # a scan starts no sooner than after this many times the duration of the last one
 REST_S, TYPING_REST_S = 0.003, 0.1  # of the thread that reads a folder, between two slices of work
 TYPING_S = 2.0  # after a key
 MAX_FOLDERS = 4
@@ -49,9 +47,9 @@ class WorkspaceIndexes:
             return
         folder = self._folders.get(root)
         if folder is None and is_local(root) and len(self._folders) < MAX_FOLDERS:
-            folder = self._folders[root] = IndexedFolder(root, uri, self._globs_off, self.is_hidden, self._rest_s)
-        if folder is not None:
-            self._schedule_warm_up(folder, uri, 0)
+            folder = self._folders[root] = IndexedFolder(root, uri, self)
+        elif folder is not None:
+            folder.warm_up(folder.path_of(uri))
 
     def document_edited(self) -> None:
         """A document was edited: let the threads rest for longer."""
@@ -61,7 +59,6 @@ class WorkspaceIndexes:
         """A document was written to the disk."""
         if (folder := self._folder_of(uri)) is not None:
             folder.file_saved(folder.path_of(uri))
-            self._schedule_warm_up(folder, uri)
 
     def files_changed(self, uris: Sequence[str]) -> None:
         """The editor reports files that were created, written, renamed or deleted."""
@@ -99,7 +96,7 @@ class WorkspaceIndexes:
         for document in self._documents.documents:
             self.document_opened(document.uri)
         for folder in self._folders.values():
-            folder.globs_changed(self._globs_off())
+            folder.config_changed()
 
     def end(self) -> None:
         """Drop all indexes."""
@@ -107,51 +104,47 @@ class WorkspaceIndexes:
             folder.end()
         self._folders.clear()
 
-    def _folder_of(self, uri: str) -> IndexedFolder | None:
-        return self._folders.get(self._documents.root(uri) or "")
-
-    def _globs_off(self) -> tuple[str, ...]:
+    def globs_off(self) -> tuple[str, ...]:
         """Patterns of files that are not indexed."""
         return self._documents.config.completion.disabled_globs
 
-    def _rest_s(self) -> float:
+    def rest_s(self) -> float:
+        """The time that a thread sleeps between two slices of work."""
         return TYPING_REST_S if time.monotonic() - self._typed_s < TYPING_S else REST_S
 
-    def _schedule_warm_up(self, folder: IndexedFolder, uri: str, wait_s: float = INDEXED_S) -> None:
-        """Warm the cache for a document, once the index contains the latest change."""
-        if self._documents.config.context.cross_file_tokens > 0:
-            asyncio.get_running_loop().call_later(wait_s, folder.warm_up.add, folder.path_of(uri))
+    def warms_up(self) -> bool:
+        """True if code of other files is shown."""
+        return self._documents.config.context.cross_file_tokens > 0
+
+    def _folder_of(self, uri: str) -> IndexedFolder | None:
+        return self._folders.get(self._documents.root(uri) or "")
 
 
 class IndexedFolder:
-    """The index of one workspace folder, and the thread that reads the folder.
+    """The index of one workspace folder, and the thread that reads the folder. `first`: URI of its first document."""
 
-    `first` is the URI of its first document. `globs_off` returns patterns of files that are not indexed;
-    `is_hidden(path, root, rules_applied)` whether a file must not be shown; `rest_s` how long the thread sleeps between
-    two slices.
-    """
-
-    def __init__(
-        self,
-        root: str,
-        first: str,
-        globs_off: Callable[[], tuple[str, ...]],
-        is_hidden: Callable[[str, str, bool], bool],
-        rest_s: Callable[[], float],
-    ) -> None:
+    def __init__(self, root: str, first: str, owner: WorkspaceIndexes) -> None:
         self.path = file_path(root).rstrip("/")
         self._loop = asyncio.get_running_loop()
-        self._globs = globs_off()
-        self._scanned_s, self._rescan_s = time.monotonic(), RESCAN_S
+        self._owner, self._globs = owner, owner.globs_off()
+        self._scanned_s = time.monotonic()
         self._rules = 0  # number of changes of the ignore files
         self._rules_scanned = -1  # number of these changes that the last scan has applied
-        self.index = WorkspaceIndex(self.path, lambda path: is_hidden(f"{self.path}/{path}", root, self.rules_applied))
-        self.warm_up = WarmUp(self.index)
+        self.index = WorkspaceIndex(
+            self.path, lambda path: owner.is_hidden(f"{self.path}/{path}", root, self.rules_applied)
+        )
+        self._warm_up, near = WarmUp(self.index), self.path_of(first)
         self._reader = FolderReader(
-            self.index, self._call, self.path_of(first), globs_off, self._files_listed, self._files_scanned, rest_s
+            self.index,
+            self._loop.call_soon_threadsafe,
+            near,
+            owner.globs_off,
+            self._files_listed,
+            lambda: self.warm_up(near),
+            owner.rest_s,
         )
         self.index.on_stale = lambda path: self._reader.put(Job([path]))
-        self.index.on_late = self.warm_up.add
+        self.index.on_late = self.warm_up
         self._start_timer = self._loop.call_later(START_S, self._reader.start)
 
     @property
@@ -165,9 +158,14 @@ class IndexedFolder:
         path = path_inside(path, self.path) or path
         return path.encode("utf-8", "replace").decode("utf-8")
 
+    def warm_up(self, path: str) -> None:
+        """Read the files near a document, if they may be shown."""
+        if self._owner.warms_up():
+            self._warm_up.add(path)
+
     def file_saved(self, path: str) -> None:
         """A file was written. After RESCAN_S this triggers a scan of the whole folder."""
-        self.files_changed([path], scan=time.monotonic() - self._scanned_s > self._rescan_s)
+        self.files_changed([path], scan=time.monotonic() - self._scanned_s > RESCAN_S)
 
     def files_changed(self, paths: list[str], scan: bool) -> None:
         """Read these files again. `scan`: others may have changed, too."""
@@ -177,26 +175,20 @@ class IndexedFolder:
             self._scanned_s = time.monotonic()
         self._reader.put(Job(paths, scan or rules, self._rules))
 
-    def globs_changed(self, globs: tuple[str, ...]) -> None:
+    def config_changed(self) -> None:
         """Scan the folder if other files are disabled."""
-        if globs != self._globs:
-            self._globs = globs
+        if self._globs != self._owner.globs_off():
+            self._globs = self._owner.globs_off()
             self._reader.put(Job(scan=True, rules=self._rules))
 
     def end(self) -> None:
         """End the thread."""
-        self.warm_up.stop()
+        self._warm_up.stop()
         self._start_timer.cancel()
         self._reader.end()
 
-    def _call(self, function: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(function)
-
     def _files_listed(self, rules: int) -> None:
         self._rules_scanned = max(rules, self._rules_scanned)
-
-    def _files_scanned(self, seconds: float) -> None:
-        self._rescan_s = max(RESCAN_S, RESCAN_SHARE * seconds)
 
 
 def is_local(root: str, windows: bool = IS_WINDOWS) -> bool:

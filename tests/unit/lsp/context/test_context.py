@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sysconfig
-import time
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +99,6 @@ def test_a_window_stays_within_its_budget_and_is_cut_at_lines(cursor: int, prefi
     assert context.prefix == "" or context.prefix.endswith("\n")
     window = context.prefix.rpartition("\n\n")[2]  # the summary above the window ends with a blank line
     assert (window + context.line_prefix) in ARGPARSE[:cursor]
-
-
-def test_the_window_moves_down_in_steps():
-    starts = set()
-    for row in range(1200, 1300):
-        cursor = sum(len(line) + 1 for line in ARGPARSE.split("\n")[:row])
-        starts.add(build(snapshot(ARGPARSE, cursor), None, CONFIG).prefix[:40])
-    assert 2 <= len(starts) <= 8, "about every 20 lines, not at each one"
 
 
 def test_code_above_the_window_is_summarized():
@@ -223,20 +214,6 @@ def test_invisible_characters_are_removed_from_other_documents_and_kept_in_the_d
     assert "'a\u200bb\u202e'" in context.prefix
 
 
-def test_a_context_is_built_in_milliseconds():
-    big = ARGPARSE * 90  # 9 MB
-    cursor = len(big) // 2
-    documents = others(*[ARGPARSE + "#" * i for i in range(8)])
-    times_ms = []
-    for turn in range(5):
-        document = snapshot(big[:cursor] + "x" * turn + big[cursor:], cursor + turn)
-        tree = PARSER.parse("python", document.text, 10, near=document.cursor)
-        started = time.perf_counter()
-        context.build(document, tree, CONFIG, others=documents)
-        times_ms.append((time.perf_counter() - started) * 1000)
-    assert min(times_ms) < 300
-
-
 def test_typing_on_a_line_keeps_the_window_with_and_without_a_syntax_tree():
     start = ARGPARSE.index("        self.", len(ARGPARSE) * 2 // 3)
     end = ARGPARSE.index("\n", start)
@@ -268,39 +245,9 @@ def test_typing_on_a_line_keeps_the_selected_code_of_other_documents(row: int, t
     assert sum(map(selection.size_tokens, contexts[0].extra)) <= cross_file_tokens
 
 
-def test_a_selection_is_kept_while_typing_with_and_without_a_syntax_tree():
-    selections = selection.Selections()
-    documents = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
-    text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
-    extras = []
-    for typed in range(6):
-        document = snapshot(text + "x" * typed, len(text) + typed)
-        tree = PARSER.parse("python", document.text, 1000, near=document.cursor) if typed % 2 else None
-        extras.append(build(document, tree, CONFIG, others=documents, selections=selections).extra)
-    assert len(set(extras)) == 1 and extras[0]
-
-
-def test_a_document_that_becomes_hidden_leaves_the_selection_at_once():
-    selections = selection.Selections()
-    documents = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
-    text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
-    assert build(snapshot(text, len(text)), None, CONFIG, others=documents, selections=selections).extra
-    assert not build(snapshot(text, len(text)), None, CONFIG, others=[], selections=selections).extra
-
-
 def test_without_tokens_no_other_document_is_shown():
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
     documents = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
     none, usual = ContextConfig(cross_file_tokens=0), ContextConfig()
     assert build(snapshot(text, len(text)), None, none, others=documents).extra == ()
     assert build(snapshot(text, len(text)), None, usual, others=documents).extra != ()
-
-
-def test_the_document_outside_the_window_is_a_source_of_similar_code():
-    similar = (
-        "def store_config(path, settings):\n    open_config(path)\n    dump_settings(settings)\n    sync_config(path)\n"
-    )
-    text = similar + "\n\n" + "x = 1\n" * 600 + "def load_config(path, settings):\n    open_config(path)\n"
-    context = build(snapshot(text, len(text)), None, CONFIG)
-    assert [chunk.path for chunk in context.extra] == ["a.py"]
-    assert "sync_config(path)" in context.extra[0].text

@@ -67,49 +67,8 @@ def shop(tmp_path: Path) -> tuple[Path, WorkspaceIndex]:
     return root, folder_reader.build(root)
 
 
-LOOP = "from shop.client import Client\n\n\ndef main(client: Client):\n    client.fetch_orders(1)\n    ¦\n"
-
-
-def shown(root: Path, index: WorkspaceIndex | None, marked: str) -> tuple[Chunk, ...]:
-    """Chunks of other files in the context at the ¦ of a document main.py."""
-    cursor = marked.index("¦")
-    text = marked.replace("¦", "")
-    snapshot = Snapshot((root / "main.py").as_uri(), "python", 1, text, cursor)
-    tree = SyntaxParser().parse("python", text, 2000, near=cursor)
-    sources = CrossFileSources(index=index, patience_ms=60_000)
-    return build.build(snapshot, tree, ContextConfig(parse_budget_ms=2000), root.as_uri(), sources=sources).extra
-
-
 def text_of(chunks: tuple[Chunk, ...]) -> str:
     return "".join(chunk.text for chunk in chunks)
-
-
-def test_similar_code_of_a_closed_file_is_shown(shop: tuple[Path, WorkspaceIndex]):
-    chunks = shown(
-        *shop, "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
-    )
-    assert 'for order in client.fetch_orders("2026-01-01"):' in text_of(chunks)
-
-
-def test_code_with_a_key_is_not_shown(shop: tuple[Path, WorkspaceIndex]):
-    root, _ = shop
-    marked = "from shop.client import connect\n\n\ndef send_invoices(address):\n    client = connect(address)\n    ¦\n"
-    key = f'    api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"\n'
-    (root / "invoices.py").write_text(OTHER_USE.replace("    for order", key + "    for order"))
-    index = folder_reader.build(root)
-    assert "AKIA" in index.text("invoices.py") and "print_invoice" not in text_of(shown(root, index, marked))
-
-
-def test_without_an_index_closed_files_are_not_shown(shop: tuple[Path, WorkspaceIndex], tmp_path: Path):
-    text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
-    assert shown(shop[0], None, text) == shown(shop[0], WorkspaceIndex(str(shop[0])), text) == ()
-
-
-def test_a_file_that_the_index_hides_is_never_shown(shop: tuple[Path, WorkspaceIndex]):
-    root, index = shop
-    assert "invoices.py" in {chunk.path for chunk in shown(root, index, LOOP)}
-    index.hidden_rule = lambda path: True
-    assert shown(root, index, LOOP) == ()
 
 
 class TypedFile:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.waiting import becomes_true
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, cross_file, selection, similar_code, warm_up
@@ -226,14 +225,6 @@ def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_rest(root
     assert late == ["main.py"] * 2 and current.place is not None
 
 
-def test_chunks_found_earlier_stay_when_there_is_no_time(root: Path, index: WorkspaceIndex):
-    current = selection.Selection()
-    files = shown(root, index, current, in_time=True)
-    similar_code.FILE_WORDS.clear()
-    current.basis = None  # another document was opened
-    assert "near.py" in files and shown(root, index, current) == files
-
-
 def test_the_warm_up_takes_a_bounded_number_of_documents_and_none_once_stopped(index: WorkspaceIndex, monkeypatch):
     warmed = list[str]()
     monkeypatch.setattr(cross_file, "warm_up_steps", lambda path, index: warmed.append(path) or iter(()))
@@ -258,16 +249,6 @@ def test_an_error_of_the_warm_up_stops_it_and_is_logged_without_text(index: Work
     monkeypatch.setattr(cross_file, "warm_up_steps", fails)
     warm(index, "main.py", "near.py")
     assert caplog.text.count("ValueError") == 1 and "secret" not in caplog.text
-
-
-def test_a_caller_that_cannot_wait_gets_the_cached_text_and_has_it_checked_again(
-    root: Path, index: WorkspaceIndex, monkeypatch
-):
-    monkeypatch.setattr(file_cache, "RECHECK_S", 0.0)
-    assert index.text("near.py") == NEAR
-    (root / "near.py").write_text("now = 'something else'\n")
-    assert index.text("near.py") == NEAR
-    assert becomes_true(lambda: index.text("near.py") == "")
 
 
 def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
