@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from speclsp import config
-from speclsp.errors import SpeclspError, UnknownModel, nearest
+from speclsp.errors import SpeclspError, UnknownModel
 from speclsp.weights import model_directory
 from speclsp.weights.untrusted import untrusted_files
 from speclsp.weights.untrusted.card_table import CardError, CardTable
@@ -227,9 +227,7 @@ def _draft(path: Path, name: str) -> Weights:
     """The target of the card that a draft names; that card's own draft plays no part."""
     other = path.with_name(f"{name}.toml")
     if other == path or not other.is_file():
-        near = nearest(name, (card.stem for card in path.parent.glob("*.toml")))
-        hint = f"; did you mean {near!r}?" if near else "."
-        raise CardError(f"models/{path.name}: draft {name!r} is not the name of another model definition{hint}")
+        raise CardError(f"models/{path.name}: draft {name!r} is not the name of another model definition.")
     return _read(other).target
 
 

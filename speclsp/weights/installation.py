@@ -103,9 +103,8 @@ def state(weights: Weights, models_dir: str = "") -> str:
     """READY | PARTIAL | DAMAGED | MISSING, from names and sizes; takes a few milliseconds."""
     if weights.format == "none":
         return READY
-    for directory in locations.candidates(weights, models_dir):
-        if model_directory.is_there(directory):
-            return DAMAGED if model_directory.damage(directory, "") else READY
+    if directory := locations.first_there(weights, models_dir):
+        return DAMAGED if model_directory.damage(directory, "") else READY
     if model_directory.is_there(locations.fetching(weights)):
         return PARTIAL
     return DAMAGED if model_directory.is_there(locations.final(weights)) else MISSING
@@ -138,8 +137,3 @@ def remove(weights: Weights, models_dir: str = "") -> int:
     except OSError as error:
         raise WeightsError(sentence(error, final, "be removed")) from None
     return freed_bytes
-
-
-def prepared_bytes(weights: Weights) -> int:
-    """Bytes of the prepared weights on the disk."""
-    return model_directory.size_of(locations.prepared(weights.name))

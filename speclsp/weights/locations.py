@@ -99,6 +99,11 @@ def candidates(weights: Weights, models_dir: str) -> Iterator[Path]:
         yield final(weights)
 
 
+def first_there(weights: Weights, models_dir: str) -> Path | None:
+    """The first of `candidates` that is not empty."""
+    return next(filter(model_directory.is_there, candidates(weights, models_dir)), None)
+
+
 def local_gguf(weights: Weights, models_dir: str) -> Path | None:
     """The GGUF that can be installed without a download, by name and size; `ensure` compares its checksum."""
     file = users_gguf(weights, models_dir)

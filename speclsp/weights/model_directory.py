@@ -5,7 +5,7 @@
 
 A directory is loaded only with config.json, tokenizer.json, and whole safetensors or a GGUF. Formats that run code when
 read (pickle) and models that bring code (auto_map, .py) are refused, whoever made the directory. Sizes and headers are
-looked at each time; every byte when asked to, and when a file has another time of change than it had when it was made.
+checked each time; every byte by `altered`, and of a file that has another time of change than it had when it was made.
 """
 
 from __future__ import annotations
@@ -125,14 +125,12 @@ def unfit(directory: Path, repair: str) -> str:
             return (
                 f"{directory} contains model code ({code[0]}); speclsp never runs such code, so the model is refused."
             )
-        file = directory / "tokenizer.json"
-        check_tokenizer(file)
         tensors_of = {}
-        for file in files:
-            if file.suffix == ".gguf":
-                check_gguf(file)
-            else:
+        for file in (directory / "tokenizer.json", *files):
+            if file.suffix == ".safetensors":
                 tensors_of[file.name] = safetensors_header.read(file)
+            else:
+                check_beginning(file)
         file = directory / INDEX
         if file.name in names:
             check_index(untrusted_files.read_json(file, untrusted_files.INDEX_BYTES), tensors_of)
@@ -141,32 +139,27 @@ def unfit(directory: Path, repair: str) -> str:
     return ""
 
 
-def check_tokenizer(file: Path) -> None:
-    """Raise Unreadable when the file's beginning or size cannot be a tokenizer.json's."""
+def check_beginning(file: Path) -> None:
+    """Raise Unreadable when the beginning or the size of a file cannot be a tokenizer's or a GGUF's.
+
+    Both are read where the model is loaded.
+    """
     with untrusted_files.open_plain(file) as opened:
         start, size = opened.read(64), os.fstat(opened.fileno()).st_size
     if problem := untrusted_files.not_itself(start):
         raise Unreadable(problem)
-    if not start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+    if file.suffix == ".gguf" and not start.startswith(b"GGUF"):
+        raise Unreadable(f"is not a GGUF file: it begins with {start[:4]!r}")
+    if file.suffix == ".json" and not start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         raise Unreadable("is not JSON: it does not begin with a brace")
-    if size > untrusted_files.TOKENIZER_BYTES:
+    if file.suffix == ".json" and size > untrusted_files.TOKENIZER_BYTES:
         raise Unreadable(f"has {size} bytes; the limit is {untrusted_files.TOKENIZER_BYTES}")
 
 
-def check_gguf(file: Path) -> None:
-    """Raise Unreadable when the file's beginning is not a GGUF's. Its header is read where the model is loaded."""
-    with untrusted_files.open_plain(file) as opened:
-        start = opened.read(64)
-    if problem := untrusted_files.not_itself(start):
-        raise Unreadable(problem)
-    if not start.startswith(b"GGUF"):
-        raise Unreadable(f"is not a GGUF file: it begins with {start[:4]!r}")
-
-
 def check_index(index: Mapping[str, Any], tensors_of: Mapping[str, Mapping[str, object]]) -> None:
-    """Raises Unreadable where the index of a model in several files and the files' own headers differ.
+    """Raise Unreadable where the index of a model in several files and the files' own headers differ.
 
-    `held`: {file: its tensors}.
+    `tensors_of`: {file: its tensors}.
     """
     places = index.get("weight_map")
     if not isinstance(places, dict):

@@ -79,7 +79,7 @@ def download_bytes(weights: Weights, models_dir: str = "") -> int:
 
 def obstacle(weights: Weights, models_dir: str = "") -> str:
     """The reason why `path` has no directory, as a sentence with the fix."""
-    directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
+    directory = locations.first_there(weights, models_dir)
     damaged = model_directory.damage(directory, _repair(weights, models_dir)) if directory else ""
     return damaged or locations.models_dir_problem(models_dir) or store_messages.not_here(weights)
 
@@ -91,7 +91,7 @@ def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = 
     """
     if weights.format == "none":
         return "has no weights"
-    directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir)), None)
+    directory = locations.first_there(weights, models_dir)
     if directory is None:
         raise WeightsError(store_messages.not_here(weights))
     repair, advance = _repair(weights, models_dir), _checking(progress)

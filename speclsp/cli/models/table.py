@@ -15,7 +15,7 @@ from speclsp.cli import terminal
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
-from speclsp.weights import adapters, auto_choice, cards, installation, store
+from speclsp.weights import adapters, auto_choice, cards, installation, locations, model_directory, store
 from speclsp.weights.adapters import AdapterError
 from speclsp.weights.cards import Card, Weights
 
@@ -44,7 +44,7 @@ def row(card: Card, config: Config, machine: sizes.Machine) -> Row:
         "here": all(store.path(weights, config.models_dir) is not None for weights in loaded),
         "bytes": sum(file.bytes for weights in loaded for file in weights.files),  # 0: not in the card
         "download_bytes": sum(weights.download_bytes() for weights in loaded),
-        "prepared_bytes": sum(map(installation.prepared_bytes, loaded)),  # on the disk, beside the download
+        "prepared_bytes": sum(model_directory.size_of(locations.prepared(weights.name)) for weights in loaded),
         "memory_mib": card.needed_mib(machine.device, machine.memory_mib, config.engine.quantization),
         "licence": card.licence,
         "fits": f"no {lacking.resource}" if lacking else "yes",
