@@ -167,44 +167,27 @@ def test_computation_ends_with_the_block_or_at_the_first_line_end_after_the_dead
 
 BAD = [
     (b"", "not JSON"),
-    (b"[1", "not JSON (Expecting ',' delimiter at character 2)"),
     (b'{"prompt": "a\x01"}', "not JSON (Invalid control character at character 13)"),
-    (b"\xff\xfe\xff", "not JSON"),
     (b'"text"', "the body is"),
     (b"[" * 100_000, "not JSON (nested too deeply)"),
     ({}, "input_prefix"),
     ({"input_prefix": 7}, "input_prefix is 7"),
-    ({"prompt": ["a"]}, "prompt is a list"),
     ({"repeat_penalty": 1.1}, "repeat_penalty is 1.1: expected 1 (the only supported value)"),
     ({"n_probs": 21}, "n_probs is 21"),
     (b'{"prompt": NaN}', "not JSON (NaN is not a JSON number)"),
-    (b'{"seed": -Infinity}', "not JSON (-Infinity is not a JSON number)"),
     (b'{"prompt": "a", "n_predict": 1e999}', "the body has the number 1e999, which is too large"),
-    (b'{"other": [-9e%d]}' % 10**300, "the body has the number -9e1000"),
-    (b'{"prompt": "a", "n_probs": %s}' % (b"9" * 5000), "n_probs is 999"),
     (b'{"prompt": "a", "input_extra": [{"text": "a", "text": "b"}]}', 'the body has "text" twice in one object'),
     (b'{"prompt": "a\xff"}', "not JSON (not UTF-8)"),
-    (b'{"a":' * 50_000, "not JSON (nested too deeply)"),
     ({"n_predict": -2}, "n_predict is -2: expected a whole number, -1 or more"),
-    ({"n_predict": 1.5}, "n_predict is 1.5"),
-    ({"n_predict": True}, "n_predict is true"),
-    ({"n_predict": "9"}, 'n_predict is "9"'),
     ({"temperature": 101}, "temperature is 101"),
     ({"top_p": "1"}, 'top_p is "1"'),
-    ({"top_k": 1.5}, "top_k is 1.5: expected a whole number."),
-    ({"seed": 0.5}, "seed is 0.5"),
     ({"stop": [1]}, "stop is a list"),
-    ({"stop": ["x"] * 1000}, "stop is a list"),
-    ({"t_max_predict_ms": "5"}, 't_max_predict_ms is "5"'),
-    ({"n_cmpl": 0}, "n_cmpl is 0"),
     ({"n_cmpl": 1000}, "n_cmpl is 1000"),
     ({"stream": "yes"}, 'stream is "yes"'),
-    ({"input_extra": {}}, "input_extra is an object"),
     ({"input_extra": [{"text": "x"}, 3]}, "input_extra[1] is 3"),
     ({"input_extra": [{"text": 5}]}, "input_extra[0].text is 5"),
     ({"speculation": []}, "speculation is a list"),
     ({"speculation": {"gamma": 99}}, "speculation.gamma is 99"),
-    ({"speculation": {"enabled": 1}}, "speculation.enabled is 1"),
     ({"sampling": "lucky"}, 'sampling is "lucky": expected "coupled" or "rejection"'),
     ({"session": "s" * 300}, "session is"),
 ]
@@ -227,13 +210,8 @@ def test_a_bad_body_is_refused_in_one_sentence_that_names_the_field(engine: Engi
     [
         ({}, "the body has no prompt"),
         ({"prompt": ["a", "b"]}, "prompt is a list: expected one text (neither token ids nor several prompts)"),
-        ({"prompt": [1, 2]}, "prompt is a list"),
-        ({"prompt": [[1, 2]]}, "prompt is a list"),
         ({"prompt": "a", "logprobs": True}, "logprobs is true"),
         ({"prompt": "a", "logprobs": 2, "echo": True}, "echo is true: expected false with logprobs"),
-        ({"prompt": "a", "suffix": 1}, "suffix is 1"),
-        ({"prompt": "a", "max_tokens": -2}, "max_tokens is -2"),
-        ({"prompt": "a", "n": 0}, "n is 0"),
         ({"prompt": "a", "stream_options": True}, "stream_options is true"),
     ],
 )
@@ -253,7 +231,7 @@ def test_a_body_over_16_mib_is_refused_and_one_just_below_is_read(engine: Engine
 
 
 @pytest.mark.parametrize("path", ["/infill", "/completion", "/v1/completions", "/leave"])
-@pytest.mark.parametrize("coding", ["gzip", "GZIP", "deflate", "br", "zstd", "identity, gzip", "x" * 500, "\x01"])
+@pytest.mark.parametrize("coding", ["GZIP", "identity, gzip", "x" * 500, "\x01"])
 def test_a_compressed_body_is_refused_by_its_header(engine: EngineProcess, path: str, coding: str):
     reply = engine.http.post(path, content=gzip.compress(b"{}"), headers={"content-encoding": coding})
     error = reply.json()["error"]
