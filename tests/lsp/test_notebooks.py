@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -84,23 +83,6 @@ def test_typing_through_a_suggestion_reuses_it_and_an_edit_above_does_not():
         edit = {"range": {"start": start, "end": start}, "text": "q"}
         change(editor, textContent=[{"document": {"uri": FIRST, "version": 2}, "changes": [edit]}])
         assert suggestion_at(editor, LAST, 0, 4) == echoed(f"q{ABOVE}\nx{shown[:3]}", "")
-
-
-def test_the_prefetched_prompt_is_the_prompt_of_the_next_request():
-    used = 'speclsp_prefill_ahead_total{outcome="used"}'
-    with Editor() as editor:
-        editor.begin(NOTEBOOKS)
-        open_book(editor, "")
-        suggestion_at(editor, LAST, 0, 0)
-        for column in range(20):  # on a busy machine a request may come before its prefill
-            position = {"line": 0, "character": column}
-            edit = {"range": {"start": position, "end": position}, "text": "x"}
-            change(editor, textContent=[{"document": {"uri": LAST, "version": 2 + column}, "changes": [edit]}])
-            time.sleep(0.3)  # an editor with a delay before its request
-            assert suggestion_at(editor, LAST, 0, column + 1) == echoed(f"{ABOVE}\n{'x' * (column + 1)}", "")
-            if editor.metrics().get(used):
-                break
-        assert editor.metrics().get(used), "what was read ahead was never what was asked for"
 
 
 def test_a_closed_notebook_gets_nothing_and_malformed_changes_are_ignored():

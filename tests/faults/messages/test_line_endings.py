@@ -102,31 +102,3 @@ def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line
     assert counts["accepted"] >= len(marks), "most places get a suggestion"
     assert model == "echo" or counts["lines"], "none of them had a second line: nothing was shown"
     assert counts["different"] == counts["lone"] == 0
-
-
-@pytest.mark.promise(15)
-def test_a_suggestion_uses_the_most_frequent_line_end_of_a_mixed_file(promise, soak: bool):
-    rng = random.Random(15)
-    ends_in, lone = Counter[str](), 0
-    flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
-    lines = SOURCE.split("\n")
-    blank = [number for number, line in enumerate(lines) if not line.strip()]
-    with Editor(*flags, *BLOCKS, model="tiny") as editor:
-        editor.begin()
-        for most, end in ENDS.items():
-            others = [other for other in ENDS.values() if other != end]
-            for number in blank if soak else blank[7:8]:
-                ends = [rng.choice(others) if rng.random() < 0.3 else end for _ in lines]
-                whole = ["".join(parts) for parts in zip(lines, ends, strict=True)]
-                before, after = "".join(whole[: number + 1]) + "        ", end + "".join(whole[number + 1 :])
-                page = Page(editor, before + after, uri=f"file:///mixed/{most}/{number}/app.py")
-                for item in editor.items(page.ask(len(before)), timeout_s=60):
-                    ends_in[most] += item["insertText"].count(end)
-                    lone += len(re.findall(LONE[most], item["insertText"]))
-                editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    promise.measured(
-        f"files of mixed line ends: {ends_in.total()} came with suggestions, {lone} of them not the most frequent kind",
-        holds=not lone,
-    )
-    assert min(ends_in[most] for most in ENDS) > 0, "suggestions of one line show nothing"
-    assert lone == 0

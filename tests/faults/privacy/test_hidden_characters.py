@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from promises import Measured
 from support.faults.scripted_server import Talker, editor_of
-from support.lsp.suggested import inserted, plan_at, plan_for, streamed
+from support.lsp.suggested import inserted
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters
 
@@ -177,28 +174,6 @@ def test_no_hidden_character_of_any_model_output_is_delivered(promise: Measured,
 # ── the rules themselves ─────────────────────────────────────────────────────────────────────────────────────
 
 
-scraps = st.sampled_from(
-    [*CODE, *MARKERS, *VARIANTS, "<|fim", "<｜fim▁", "🙂\ufe0f", "a\ufe0f", "\r\n"]
-) | st.sampled_from(HIDDEN)
-texts = st.lists(scraps, max_size=12).map("".join)
-
-
-@pytest.mark.promise(33)
-@settings(max_examples=400)
-@given(texts, texts, texts, st.integers(1, 5), st.booleans())
-def test_no_hidden_character_passes_whatever_the_cut_or_the_completion_point(
-    before: str, after: str, text: str, step: int, whole: bool
-):
-    plan = plan_for(before + after, len(before), tree=False)
-    if isinstance(plan, NoSuggestion):
-        return
-    read = streamed(plan, text, step)
-    assert plan.to_suggestion(read) == plan.to_suggestion(text), "closing the stream early costs nothing"
-    for suggestion in (plan.to_suggestion(text, complete=whole), plan.to_suggestion(read, complete=whole)):
-        if not isinstance(suggestion, NoSuggestion):
-            assert hidden_in(suggestion.text, before + after) == []
-
-
 def shown(marked: str, output: str) -> str:
     return inserted(marked, output, tree=False)
 
@@ -239,13 +214,6 @@ HARMLESS = ("usage: prog <filename>", "x[suffix]", "<pre>text</pre>", "a <| b |>
 @pytest.mark.parametrize("harmless", [*HARMLESS, "<div>", "x < y | z > w", "vec<T>"])
 def test_text_that_only_resembles_a_marker_is_shown(harmless: str):
     assert shown("x = ¦", harmless) == harmless
-
-
-def test_a_marker_cut_off_by_the_deadline_is_not_shown_in_part():
-    suggestion = plan_at("x = ¦", tree=False).to_suggestion("f(1); g(<|fim_mid", complete=False)
-    assert not isinstance(suggestion, NoSuggestion) and suggestion.text == "f(1);"
-    expression = plan_at("x = ¦", tree=False).to_suggestion("1 + <|fim_mid", complete=False)
-    assert expression == NoSuggestion(Reason.FORBIDDEN), "nor is the half of an expression"
 
 
 def test_invisible_characters_of_other_files_and_paths_never_reach_the_model():

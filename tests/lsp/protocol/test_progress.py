@@ -87,16 +87,3 @@ def test_cancelling_a_finished_progress_bar_does_nothing():
         page = Page(editor, "x = \n")
         assert editor.text(page.ask(4)) == page.expected(4)
         assert editor.states()[-1] != "error"
-
-
-def test_after_cancelling_one_pair_another_can_be_chosen(hub: Hub):
-    with Editor(model=PAIR) as editor:
-        editor.initialize(CAPABILITIES)
-        assert editor.wait_for(lambda: begun(editor), 60)
-        editor.notify("window/workDoneProgress/cancel", {"token": begun(editor)[0]["token"]})
-        editor.until("error")
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "echo"}})
-        editor.until("ready", timeout_s=60)
-        page = Page(editor, "x = \n")
-        assert editor.text(page.ask(4)) == page.expected(4)
-        assert editor.wait_for(lambda: len(editor.engines()) == 1)

@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 
-import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 from speclsp.daemon import control
@@ -53,18 +52,6 @@ def test_every_invalid_setting_is_reported_with_the_nearest_name_and_the_others_
         assert editor.wait_for(lambda: len(problems(editor)) == 8)
         assert len(warnings(editor)) == 4, "each is said once"
         assert editor.popups() == []
-
-
-@pytest.mark.parametrize("sources", [["class", "similar"], ["similar"], []])
-def test_the_removed_setting_of_sources_is_one_problem_and_the_other_settings_apply(sources: list[str]):
-    with Editor() as editor:
-        context = {"sources": sources, "cross_file_tokens": 77}
-        editor.begin(initializationOptions={"context": context, "echo": {"round_ms": 30}})
-        (problem,) = problems(editor)
-        assert 'unknown setting "context.sources"' in problem
-        page, start = Page(editor, SOURCE), time.perf_counter()
-        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-        assert time.perf_counter() - start > 0.5, "echo.round_ms holds"
 
 
 def test_settings_that_are_not_an_object_are_one_problem():
@@ -120,25 +107,6 @@ def test_settings_of_the_engine_start_a_new_engine():
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
 
 
-def test_many_changes_in_a_row_end_in_one_engine_with_the_last_settings():
-    with Editor() as editor:
-        editor.begin()
-        before = len(editor.statuses())
-        for round_ms in range(1, 31):
-            change(editor, {"echo": {"round_ms": round_ms}})
-        page = Page(editor, SOURCE)
-        editor.until("ready", after=before)
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:  # an earlier engine may have been ready for a moment
-            start = time.perf_counter()
-            if editor.text(page.ask(CURSOR)) == page.expected(CURSOR) and time.perf_counter() - start > 0.5:
-                break
-            page.type(0, "#")
-            page = Page(editor, page.text)
-            time.sleep(0.2)
-        assert len(editor.engines()) == 1
-
-
 def test_the_settings_are_pulled_from_the_client_and_pulled_again_on_its_change():
     with Editor(settings={"completion": {"enabled": False}}) as editor:
         editor.initialize(PULLS)
@@ -171,13 +139,3 @@ def test_an_invalid_config_file_is_a_problem_and_flags_still_apply():
         assert "pairr" in problems(editor)[0] and str(path) in problems(editor)[0]
         page = Page(editor, SOURCE)
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-
-
-def test_at_the_deadline_the_text_so_far_is_shown_or_nothing():
-    with Editor("--set", "echo.round_ms=300", "--set", "completion.timeout_ms=1500") as editor:
-        page = Page(editor.begin(), SOURCE)
-        shown = editor.text(page.ask(CURSOR))
-        assert shown and len(shown) < 10 and page.expected(CURSOR).startswith(shown)
-        change(editor, {"completion": {"timeout_ms": 20}})
-        cursor = page.type(CURSOR, "x ")
-        assert editor.items(page.ask(cursor)) == []

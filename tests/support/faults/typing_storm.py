@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.lsp.editor_client import Editor, Page, echoed
+from support.lsp.editor_client import Editor, Page, echoed, units
 
 LETTERS = "abcdxyz _.=(é𝒙\n"
 ECHO_CHARACTERS = 19  # characters of an echo
@@ -67,16 +67,17 @@ class StormCounts:
         self.last_ms += other.last_ms
 
 
-def belongs(item: dict[str, Any], before: str, after: str) -> int | None:
+def belongs(item: dict[str, Any], before: str, after: str, encoding: str = "utf-16") -> int | None:
     """The number of the echo's characters typed through, 0 for none; None: the item belongs to another text.
 
     The item may contain the characters typed through: then its range begins before the cursor and ends there.
     """
     start, end = item["range"]["start"], item["range"]["end"]
-    line = re.split(r"\r\n|\n|\r", before)[-1].encode("utf-16-le")
-    if start["line"] != end["line"] or 2 * end["character"] != len(line):
+    line = re.split(r"\r\n|\n|\r", before)[-1]
+    starts = [at for at in range(len(line) + 1) if units(line[:at], encoding) == start["character"]]
+    if start["line"] != end["line"] or end["character"] != units(line, encoding) or not starts:
         return None
-    covered = line[2 * start["character"] :].decode("utf-16-le")
+    covered = line[starts[0] :]
     left = item["insertText"][len(covered) :]
     for typed in range(ECHO_CHARACTERS):
         expected = echoed(before[: len(before) - typed], after)

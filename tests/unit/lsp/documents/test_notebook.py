@@ -86,11 +86,6 @@ def test_a_cell_includes_only_the_code_above_it_in_its_language():
     book.check()
 
 
-def test_a_text_cell_includes_the_text_cells_above_it():
-    book = Book(("markdown", "# One", MARKUP), ("python", "x"), ("markdown", "# Two", MARKUP))
-    assert book.text_at_end(2) == "# One\n\n# Two"
-
-
 @pytest.mark.parametrize(("text", "language"), ROWS["a_cell_magic_sets_the_language_of_its_cell"])
 def test_a_cell_magic_sets_the_language_of_its_cell(text: str, language: str):
     book = Book(("python", text))
@@ -106,10 +101,6 @@ def test_a_cell_with_a_magic_includes_only_cells_with_that_magic():
     assert book.text_at_end(2) == "%%bash\ncd x\n\n%%bash\nls"
     assert book.text_at_end(3) == "import os\n\n%%time\nos."
     assert book.text_at_end(1) == "%%bash\ncd x"
-
-
-def test_empty_cells_leave_no_gap():
-    assert Book(("python", ""), ("python", " \n"), ("python", "a\n\n\n"), ("python", "b")).text_at_end(3) == "a\n\nb"
 
 
 def test_edits_are_applied_in_the_editors_columns_and_reported():

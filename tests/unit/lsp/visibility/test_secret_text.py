@@ -9,12 +9,8 @@ import time
 import uuid
 
 import pytest
-from support.lsp.suggested import plan_at
 from support.rows import rows
 
-from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess.plan import NoSuggestion
-from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility.secret_text import LICENCE, SECRET, hidden_in, secrets
 
 ROWS = rows(__file__)
@@ -166,46 +162,3 @@ def test_every_line_is_checked_in_bounded_time(unit: str, torn: bool):
     start_s = time.thread_time()
     hidden_in(line, 0, [line[:100]], torn=torn)
     assert time.thread_time() - start_s < 2
-
-
-# ── in a suggestion ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def shown(marked: str, output: str, *others: str, whole: bool = True) -> str | Reason:
-    other_files = [Snapshot(f"file:///p/{n}.py", "python", 1, text, 0) for n, text in enumerate(others)]
-    suggestion = plan_at(marked, tree=False, others=other_files).to_suggestion(output, complete=whole)
-    return suggestion.reason if isinstance(suggestion, NoSuggestion) else suggestion.text
-
-
-KEY = f"sk-proj-{drawn(60)}"
-
-
-def test_a_block_is_cut_before_the_line_with_a_key_and_a_single_line_is_not_shown():
-    block = f"x = 1\n    client = OpenAI(api_key='{KEY}')\n    return client\n"
-    assert shown("def f():\n    ¦", block) == "x = 1"
-    assert shown("def f():\n    ¦", block.partition("\n")[2].strip()) is Reason.SECRET
-    assert shown("key = ¦", f"'{KEY}'\n") is Reason.SECRET
-    assert shown("key = '¦'", f"{KEY}'\n") is Reason.SECRET
-    assert shown("key = 'sk-proj-¦'", f"{KEY[8:]}'\n") is Reason.SECRET, "the typist has begun it"
-    assert shown("def f():\n    ¦", block, f"KEY = '{KEY}'") == block.strip(), "it stands in another open file"
-    assert shown("# ¦", "Copyright (c) 2015 Somebody Else\n") is Reason.LICENCE
-    assert shown("# Copyright (c) 2015 ¦", "Somebody Else\n") is Reason.LICENCE
-    assert shown("# Copyright (c) 2015 ¦", "Ann\n", "# Copyright (c) 2011-2014 Ann") == "Ann"
-    assert shown("PASSWORD = (\n    ¦\n)", f'"{drawn(24)}"\n') is Reason.SECRET, "its name stands a line above"
-    assert shown("class A:\n    ¦", f"\n    key = '{KEY}'\n") is Reason.SECRET, "blanks alone are nothing to show"
-
-
-def test_half_a_key_is_hidden_when_the_deadline_cuts_the_answer():
-    assert shown("key = ¦", f"'{KEY[:30]}", whole=False) is Reason.SECRET
-    assert shown("key = ¦", "'sk-proj-", whole=False) is Reason.CUT_SHORT, "half a word"
-    assert shown("# ¦", "sk-learn and more", whole=False) == "sk-learn and"
-
-
-def test_an_answer_of_a_megabyte_is_processed_in_bounded_time():
-    for unit in ("a", "key='", "\u200b", "x = 1\n", "<|", "token", '"', "(", "AKIA0"):
-        plan, text = plan_at("def f():\n    ¦", tree=False), unit * (1_000_000 // len(unit))
-        start_s = time.thread_time()
-        plan.finished(text)
-        plan.to_suggestion(text)
-        plan.to_suggestion(text, complete=False)
-        assert time.thread_time() - start_s < 5, unit
