@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.engine.engine_process import ABC, ANSWER, WANT_ONE
+from support.engine.engine_process import WANT_ONE
 from support.lsp.editor_client import CAPABILITIES, echoed
 from support.lsp.lsp_client import Client
 from support.waiting import becomes_true, wait_until
@@ -268,16 +267,6 @@ def test_a_hung_engine_is_killed_and_replaced(editor, shell: WindowsShell, isola
     wait_until(lambda: completed(client) == echoed(TEXT, ""), ENDS_S)  # each has a second, which is little under Wine
 
 
-def test_stop_ends_a_hung_engine(windows, shell: WindowsShell, isolated: Path):
-    pid = start_engine(windows, isolated)
-    shell.run(f"import psutil; psutil.Process({pid}).suspend()")
-    assert shell.run("from speclsp.daemon import control; result = control.stop(control.running()[0])") == (
-        f"ended process {pid}, which did not answer"
-    )
-    assert not shell.alive(pid)
-    assert files(isolated) == [".lock"]
-
-
 KILL_ON_JOB_CLOSE, BREAKAWAY_OK = 0x2000, 0x800  # limits of a job object
 LIMIT_BYTES, FLAGS_AT = 144, 16  # of JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 
@@ -343,14 +332,6 @@ except EngineError as error:
     state.chmod(0o600)
 
 
-def test_a_runtime_directory_that_others_may_enter_is_made_private(shell: WindowsShell, isolated: Path):
-    directory = isolated / "run/speclsp"
-    directory.mkdir(mode=0o777)
-    directory.chmod(0o777)
-    shell.run("from speclsp import config; config.runtime_dir()")
-    assert directory.stat().st_mode & 0o007 == 0
-
-
 def test_a_request_without_the_token_is_refused(editor, isolated: Path):
     ready(editor())
     engine = engine_json(isolated)
@@ -392,67 +373,4 @@ file.close()
     assert [path.name for path in isolated.glob(".state.json.*")] == []
 
 
-def test_readers_of_a_discovery_file_never_fail_while_it_is_replaced(shell: WindowsShell, isolated: Path):
-    program = """
-import threading, time
-from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
-files = EngineFiles("00000000")
-files.write(EngineEndpoint(pid=0, port=1))
-until, seen, errors, writes = time.monotonic() + 3, [], [], 0
-def read():
-    while time.monotonic() < until:
-        try:
-            seen.append(files.read().port)
-        except Exception as error:
-            errors.append(repr(error))
-threads = [threading.Thread(target=read) for _ in range(3)]
-for thread in threads: thread.start()
-while time.monotonic() < until:
-    files.write(EngineEndpoint(pid=writes, port=1))
-    writes += 1
-for thread in threads: thread.join()
-result = [errors, set(seen) == {1}, writes > 5]
-"""
-    assert shell.run(program) == [[], True, True]
-
-
 # ── directories ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_directories_of_a_user_with_a_name_beyond_ascii(shell: WindowsShell, isolated: Path):
-    program = f"""
-import os
-variables = {{name: os.environ[name] + "/Zoë 用户" for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")}}
-before = {{name: os.environ[name] for name in variables}}
-for path in variables.values(): os.makedirs(path)
-os.environ.update(variables)
-from speclsp.config import Config
-from speclsp.daemon import control, launch
-engine = launch.start(Config(model="echo"))
-result = control.ask(engine, "POST", "/infill", {ABC!r})["content"]
-control.stop(control.running()[0])
-os.environ.update(before)
-"""
-    assert shell.run(program) == ANSWER
-    assert [path.suffix for path in (isolated / "run/Zoë 用户/speclsp").iterdir()] == [".lock"]
-
-
-def test_a_drive_that_cannot_be_written_is_one_sentence(shell: WindowsShell, isolated: Path):
-    program = """
-import os
-before = dict(os.environ)
-os.environ.pop("XDG_RUNTIME_DIR")
-os.environ["XDG_STATE_HOME"] = "Z:\\\\proc\\\\nobody"
-from speclsp.config import Config
-from speclsp.daemon import launch
-from speclsp.errors import SpeclspError
-try:
-    launch.start(Config(model="echo"))
-except SpeclspError as error:
-    result = str(error)
-os.environ.update(before)
-"""
-    assert re.fullmatch(
-        r"cannot make Z:\\proc\\nobody\\speclsp\\run: [^.]+\. Set XDG_RUNTIME_DIR to a writable directory\.",
-        shell.run(program),
-    )
