@@ -212,27 +212,19 @@ class ModelDrafter:
         """The number of `ids` that are not in its cache, beyond those that a draft pass takes with the newest."""
         return max(0, len(ids) - self.cache_slot.shared_prefix(ids) - CATCH_UP_TOKENS)
 
-    def first(self, ids: Sequence[int]) -> Floats:
-        """The one or two tokens that the last round added go in with the newest.
+    def forward(self, tokens: Sequence[int]) -> Floats:
+        """The logits after `tokens`."""
+        return on_host(self.decoder.forward(tokens)[-1])
 
-        Raises:
-            Cancelled: while the draft computed many missing tokens.
-        """
-        self.catch_up(ids, CATCH_UP_TOKENS - 1)
-        return on_host(self.decoder.forward(ids[len(self.decoder.ids) :])[-1])
-
-    def then(self, token: int) -> Floats:
-        return on_host(self.decoder.forward([token])[-1])
-
-    def catch_up(self, ids: Sequence[int], leave: int) -> None:
-        """Hold a prefix of `ids[:-1]` that lacks at most `leave` tokens; all of it if prefill is needed.
+    def catch_up(self, ids: Sequence[int]) -> None:
+        """Hold `ids[:-1]`, or lack at most the few tokens that go in with the newest.
 
         Raises:
             Cancelled: the cache holds the completed steps.
         """
         known = ids[:-1]
         self.cache_slot.acquire(known)
-        if len(known) - len(self.decoder.ids) > leave:
+        if len(known) - len(self.decoder.ids) >= CATCH_UP_TOKENS:
             while len(self.decoder.ids) < len(known):
                 self.decoder.step(known, self.cancel)
 
@@ -240,9 +232,10 @@ class ModelDrafter:
         if k <= 0:
             return Guess([])
         try:
-            logits = self.first(ids)
+            self.catch_up(ids)
         except Cancelled:  # `generate` sees the cancellation too, after this round
             return Guess([])
+        logits = self.forward(ids[len(self.decoder.ids) :])
         drafted: list[int] = []
         rows: list[Doubles] = []
         while True:
@@ -257,7 +250,7 @@ class ModelDrafter:
                 rows.append(q)
             if last in self.stop or len(drafted) == k:
                 break
-            logits = self.then(last)
+            logits = self.forward([last])
         return Guess(drafted, q=rows or None)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from speclsp.config import Config
 from speclsp.engine.decoding import policy
 from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import ModelDrafter
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
@@ -220,17 +221,16 @@ class LoadedParts:
         return mapped
 
     def saved_costs(self) -> SavedCosts | None:
-        """The costs of earlier starts with these prepared weights."""
-        if self.opened is None:
-            return None
-        return saved_costs.read(saved_costs.file_in(self.opened.directory, self.draft is not None), self.threads)
+        """The costs of earlier starts with these prepared weights; None where a cost is missing."""
+        saved = saved_costs.read(self.opened.directory / saved_costs.FILE, self.threads) if self.opened else None
+        return None if saved and self.draft and ModelDrafter.source not in saved.costs.guess_ms else saved
 
     def save_costs(self, target: CachedModel, costs: Costs) -> SavedCosts | None:
         """Keep measured costs beside the target's prepared weights; None where it has none."""
         numbers = target.numbers if isinstance(target, NativeDecoder) else None
         if not isinstance(numbers, PreparedWeights):
             return None
-        file = saved_costs.file_in(numbers.directory, self.draft is not None)
+        file = numbers.directory / saved_costs.FILE
         saved = SavedCosts(file, auto_choice.machine_name(self.threads), numbers.mapped, costs)
         saved.save()
         return saved

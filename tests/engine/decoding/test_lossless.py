@@ -130,17 +130,6 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(engine: Com
         assert tokens(engine, prompt.ids, [drafter], gamma, heal=prompt.heal) == plain, drafter.source
 
 
-def test_the_text_does_not_depend_on_cached_tokens(engine: CompletionEngine):
-    prompt = engine.prompter.build(hole(1))
-    engine.target_decoder.rewind(0)
-    cold = tokens(engine, prompt.ids, [NGramDrafter()], 5)
-    assert tokens(engine, prompt.ids, [NGramDrafter()], 3) == cold, "everything cached"
-    engine.target_decoder.rewind(len(prompt.ids) // 2)
-    assert tokens(engine, prompt.ids, [], 0) == cold, "half of it cached, by passes of other widths"
-    tokens(engine, [*prompt.ids[:9], 5, 6, 7], [NGramDrafter()], 2)
-    assert tokens(engine, prompt.ids, [NGramDrafter()], 16) == cold, "cut and grown again"
-
-
 @pytest.mark.parametrize("at", [*range(0, 20, 3), *in_soak(*(at for at in range(20) if at % 3))])
 def test_a_stop_token_at_any_position_of_a_round_ends_both_alike(engine: CompletionEngine, at: int):
     prompt = engine.prompter.build(hole(1))

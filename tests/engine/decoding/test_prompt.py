@@ -208,45 +208,7 @@ def test_a_cut_leaves_at_most_the_room_and_the_end(length: int, room: int):
     assert length <= room or len(kept) > room - ANCHOR_TOKENS
 
 
-@pytest.mark.parametrize("order", ["psm", "spm"])
-def test_neither_max_tokens_nor_typing_moves_the_cut(prompter: Prompter, order: str):
-    """So a prompt prefilled ahead equals the request's own, and a block's prompt (96 tokens) equals a line's (32)."""
-    ordered = Prompter(replace(CARD, fim=replace(CARD.fim, order=order)), prompter.tokenizer, prompter.vocabulary, 2048)
-    lines = [f"value_{i} = compute({i}, other_{i})\n" for i in range(300)]
-    request = Request(prefix="".join(lines[:200]), line_prefix="x = 1", suffix="".join(lines[200:]))
-    built = [ordered.build(replace(request, max_tokens=count)).ids for count in (0, 32, 96)]
-    assert built[0] == built[1] == built[2]
-    assert len(built[0]) + 96 <= 2048
-    moved = 0
-    for end in range(1, 60):
-        typed = "x = some_function(argument, other, more, and_more, and_again"[:end]
-        ids = ordered.build(replace(request, line_prefix=typed)).ids
-        moved += len(built[0]) - common_prefix(built[0], ids) > 40
-        built[0] = ids
-    assert moved == 0
-
-
 FAR_TOO_LONG = "".join(f"value_{i} = {i}\n" for i in range(20_000))
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        Request(prefix=FAR_TOO_LONG),
-        Request(suffix=FAR_TOO_LONG),
-        Request(prefix=FAR_TOO_LONG, suffix=FAR_TOO_LONG),
-        Request(raw_prompt=FAR_TOO_LONG),
-        Request(raw_prompt=FILLED_IN.format(FAR_TOO_LONG, FAR_TOO_LONG)),
-    ],
-)
-def test_a_text_far_longer_than_the_context_still_fills_it_and_is_reported_as_truncated(
-    prompter: Prompter, request_: Request
-):
-    prompt = prompter.build(request_)
-    assert 512 - 2 * ANCHOR_TOKENS < len(prompt.ids) <= 512 - request_.max_tokens
-    assert prompt.truncated
-    assert prompt.left_out_tokens is None, "some of it was not even tokenized"
-    assert len(prompt.left_out) < 4 * len(FAR_TOO_LONG) // 20, "nor is it all kept to draft from"
 
 
 @pytest.mark.parametrize("field", ["prefix", "raw_prompt"])

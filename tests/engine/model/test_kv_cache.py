@@ -18,7 +18,6 @@ from speclsp.engine.model.kv_cache import (
     WORTH_KEEPING_TOKENS,
     CachedModel,
     CacheSlot,
-    Cancelled,
 )
 
 
@@ -93,20 +92,6 @@ def test_the_cache_holds_exactly_the_prompt_and_computes_no_cached_token_again(
         cache.check()
 
 
-def test_as_many_texts_as_there_are_slots_stay_cached_in_turn():
-    cache = TokenCache()
-    files = [[number] * 200 for number in range(SLOTS)]
-    for ids in files:
-        cache.catch_up(ids)
-    for _ in range(3):
-        for ids in files:
-            ids.append(9)
-            assert cache.catch_up(ids) == len(ids) - 1
-    cache.catch_up([7] * 200)
-    assert cache.catch_up(files[-1]) == len(files[-1]), "the least recently used slot was evicted"
-    assert cache.catch_up(files[0]) == 0
-
-
 @given(kept=st.integers(1, 50), lost=st.integers(1, 300))
 def test_a_diverging_text_gets_its_own_slot_if_a_long_text_would_be_lost(kept: int, lost: int):
     cache = TokenCache()
@@ -137,23 +122,6 @@ def test_prefill_steps_are_shorter_while_another_completion_waits():
     first.release(), second.release()
     cache.catch_up([3] * 256)
     assert cache.steps[4:] == [256]
-
-
-def test_a_cancelled_prefill_keeps_its_completed_steps():
-    cache, cancel = TokenCache(), threading.Event()
-    cache.extend = lambda new, flag=None: (TokenCache.extend(cache, new, flag), cancel.set())  # type: ignore[assignment]
-    with pytest.raises(Cancelled):
-        cache.catch_up([1] * 200, cancel)
-    assert cache.ids == [1] * 64
-    cache.check()
-
-
-def test_forget_clears_every_slot():
-    cache = TokenCache()
-    cache.catch_up([1] * 200)
-    cache.catch_up([2] * 200)
-    cache.forget()
-    assert cache.catch_up([1] * 200) == cache.catch_up([2] * 200) == 0
 
 
 def acquired(cache: TokenCache, ids: Sequence[int]) -> CacheSlot:
@@ -218,13 +186,6 @@ def test_a_garbage_collected_completion_releases_its_slot():
     assert sum(bool(ids) for ids in cache.slot_ids) == SLOTS
 
 
-@given(a=st.lists(st.integers(0, 1), max_size=40), b=st.lists(st.integers(0, 1), max_size=40))
-def test_a_common_prefix_ends_where_the_sequences_differ(a: list[int], b: list[int]):
-    length = common_prefix(a, b)
-    assert a[:length] == b[:length]
-    assert a[length : length + 1] != b[length : length + 1] or length == min(len(a), len(b))
-
-
 # ── the archive ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -247,15 +208,6 @@ def test_a_text_that_lost_its_slot_comes_back_without_prefill():
     for ids in files:
         assert cache.catch_up([*ids, 99]) == 200
         cache.check()
-
-
-def test_a_changed_text_shares_only_its_unchanged_beginning():
-    cache = ArchivingCache()
-    for ids in ([1] * 100 + [2] * 100, *([number] * 200 for number in range(3, 3 + SLOTS))):
-        cache.catch_up(ids)
-    assert cache.catch_up([1] * 100 + [9] * 100) == 100
-    cache.check()
-    assert cache.catch_up([1] * 100 + [2] * 100) == 200, "the old text is still archived"
 
 
 def test_a_completion_that_owns_a_slot_keeps_it_when_another_text_comes_back():

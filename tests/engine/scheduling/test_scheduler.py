@@ -68,16 +68,6 @@ def test_a_model_that_computes_nan_is_logged_and_the_next_request_is_run(
     assert isinstance(wait_for_end(submit(scheduler, "next")), DoneEvent)
 
 
-def test_the_newest_waiting_request_is_next(scheduler: Scheduler, talker: ScriptedCompleter):
-    talker.gate.clear()
-    answers = [submit(scheduler, "first")]
-    wait_until(lambda: scheduler.counts() == (1, 0))
-    answers += [submit(scheduler, name) for name in ("second", "third", "fourth")]
-    talker.gate.set()
-    assert [wait_for_end(answer).results[0].stop_type for answer in answers] == ["eos"] * 4
-    assert talker.served == ["first", "fourth", "third", "second"]
-
-
 def test_a_newer_request_of_the_session_ends_all_its_older_ones(scheduler: Scheduler, talker: ScriptedCompleter):
     talker.gate.clear()
     older = [submit(scheduler, "running", session="s")]

@@ -20,6 +20,7 @@ from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.weights import auto_choice
 
+FILE = "costs.json"  # in the directory of the prepared weights
 MAX_BYTES = 1 << 16
 LEAST_GAIN = 1.05  # of memory of the process against a mapped file, which the system may reclaim
 TURNS = 6  # of reading all weights
@@ -40,11 +41,6 @@ class SavedCosts:
         content = {"machine": self.machine, "mapped": self.mapped, "costs": asdict(self.costs)}
         with suppress(OSError):
             private_files.replace(self.file, json.dumps(content).encode())
-
-
-def file_in(directory: Path, with_draft: bool) -> Path:
-    """The file of the costs of a model alone, or with its draft."""
-    return directory / f"costs{'-with-draft' if with_draft else ''}.json"
 
 
 def read(file: Path, threads: int) -> SavedCosts | None:
