@@ -4,7 +4,7 @@
 
 A condition closes, fills or narrows the standard streams of this interpreter before anything of speclsp is imported, so
 each command meets them as from a shell. Each ends through the interpreter's own exit, where the last flush happens.
-The process is a fork; on Windows a new interpreter, which lacks the handles of the closed streams.
+The process is a fork.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 CONDITIONS = {  # {name: what becomes of descriptors 0, 1 and 2: "" kept, "-" closed, a file}
     "stdout closed": ("", "-", ""),
@@ -25,15 +23,10 @@ CONDITIONS = {  # {name: what becomes of descriptors 0, 1 and 2: "" kept, "-" cl
     "all full": ("", "/dev/full", "/dev/full"),
     "ascii": ("", "", ""),
 }
-if sys.platform == "win32":  # without a file that is always full
-    CONDITIONS = {name: changes for name, changes in CONDITIONS.items() if "/dev/full" not in changes}
 
 
 def main(directory: Path, condition: str) -> None:
     """Change the streams, then start this file again, with the commands in a file."""
-    if sys.platform == "win32":
-        run_on_windows(directory, condition, json.loads(sys.stdin.read()))
-        return
     (directory / "commands.json").write_text(sys.stdin.read())
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
     for number, change in enumerate(CONDITIONS[condition]):
@@ -69,34 +62,6 @@ def run(directory: Path, condition: str) -> None:
         texts = [(directory / f"{number}").read_bytes() if number in kept else b"" for number in (1, 2)]
         results.append([code, *(text.decode("utf-8", "backslashreplace") for text in texts)])
     (directory / "results.json").write_text(json.dumps(results))
-
-
-def run_on_windows(directory: Path, condition: str, commands: list[list[str]]) -> None:
-    """As `run`, with a new process for each command."""
-    results = []
-    for words in commands:
-        paths = [Path(os.devnull), directory / "1", directory / "2"]
-        closed = [change == "-" for change in CONDITIONS[condition]]
-        files = [path.open("wb" if number else "rb") for number, path in enumerate(paths)]
-        handles = [0 if closed[number] else inheritable(file) for number, file in enumerate(files)]
-        streams = dict(zip(("hStdInput", "hStdOutput", "hStdError"), handles, strict=True))
-        start = subprocess.STARTUPINFO(dwFlags=subprocess.STARTF_USESTDHANDLES, **streams)
-        command = [sys.executable, "-m", "speclsp", *words]
-        code = subprocess.run(command, startupinfo=start, close_fds=False, env=environment(condition)).returncode
-        for file in files:
-            file.close()
-        texts = [path.read_bytes().replace(b"\r\n", b"\n") for path in paths[1:]]
-        results.append([code, *(text.decode("utf-8", "backslashreplace") for text in texts)])
-    (directory / "results.json").write_text(json.dumps(results))
-
-
-def inheritable(file: BinaryIO) -> int:
-    """The handle of an open file, which a new process inherits."""
-    import msvcrt
-
-    handle: int = msvcrt.get_osfhandle(file.fileno())
-    os.set_handle_inheritable(handle, True)
-    return handle
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

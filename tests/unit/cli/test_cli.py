@@ -12,13 +12,11 @@ import re
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cli.command_streams import commands_of
-from support.cli.interrupted_command import InterruptedCommand
 from support.cli.terminal import Run, Terminal, runner
 from support.rows import rows
 
@@ -392,15 +390,6 @@ def test_the_command_imports_no_model_library_before_it_needs_one():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
-
-
-def test_an_interrupt_ends_the_command_at_once_and_silently(tmp_path: Path):
-    path = tmp_path / "x.txt"
-    path.write_text("x = ")
-    words = ["complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=60000"]
-    command = InterruptedCommand(words, tmp_path / "interrupt")
-    time.sleep(0.5)
-    assert command.interrupt(timeout_s=30) == (130, "", "")
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from support.cli.interrupted_command import InterruptedCommand
 from support.cli.terminal import Run, runner
 from support.lsp.faulty_http_server import FaultyServer, refuses
 from support.waiting import wait_until
@@ -65,9 +68,16 @@ def test_an_interrupt_cancels_the_request_silently_and_the_engine_stays(tmp_path
     path = tmp_path / "x.txt"
     path.write_text("x = ")
     words = ["complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=60000"]
-    command = InterruptedCommand(words, tmp_path / "interrupt")
-    wait_until(lambda: any(status.get("leases") for status in control.statuses()))
-    assert command.interrupt(timeout_s=60) == (130, "", "")
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job, as CI's, may ignore it
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "speclsp", *words]
+    with subprocess.Popen(command, **pipes, text=True, preexec_fn=listens) as process:  # type: ignore[call-overload]
+        try:
+            wait_until(lambda: any(status.get("leases") for status in control.statuses()))
+            process.send_signal(signal.SIGINT)
+            assert (*process.communicate(timeout=60), process.returncode) == ("", "", 130)
+        finally:
+            process.kill()
     assert running_pids()
 
 

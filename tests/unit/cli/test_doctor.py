@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from support.cli.denied_directories import deny_new_files
 
 from speclsp import config
 from speclsp.cli import entry
@@ -140,7 +139,7 @@ def test_invalid_settings_fail_and_the_other_checks_continue():
 
 def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
-        deny_new_files(patch)
+        patch.setattr(config, "accepts_files", lambda directory: False)
         check = installation.directories()
     assert check.status == FAIL and all(str(path) in check.fix for path in (config.cache_dir(), config.log_dir()))
     assert installation.directories().status == OK

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.cli.denied_directories import deny_new_files
 from support.cli.terminal import Run, Terminal, runner
 from support.weights.wheel_index import Shop, open_shop
 
@@ -132,7 +131,7 @@ def test_a_model_that_does_not_fit_is_refused_or_confirmed(
 
 
 def test_a_read_only_home_is_named(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch):
-    deny_new_files(monkeypatch)
+    monkeypatch.setattr(config, "accepts_files", lambda directory: False)
     code, _, err = run("--yes")
     assert code == 2 and "cannot be written: set XDG_CACHE_HOME to a directory of your own." in err
 
