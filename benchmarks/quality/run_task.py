@@ -142,7 +142,6 @@ class TaskRunner:
         if variant.patience_ms is not None:
             sources = replace(sources, patience_ms=variant.patience_ms)
             similar_code.FILE_WORDS.clear()
-            similar_code.OWN_WORDS.clear()
             if variant.open_before:
                 warm_up_index(index, task.path)
         began_s = perf_counter()

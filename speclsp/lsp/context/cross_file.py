@@ -34,8 +34,6 @@ _STEP_CHARACTERS = 8192
 LINES_A_SELECTION = 4  # of one scope: a better selection is looked for once in so many lines
 _MODULES = 8  # whose importers are searched
 _IMPORTERS = 8  # of each
-LINES_A_STEP = 100  # of a document, in one step of the warm-up
-STEP_MS = 1.0  # of one file, in one step of the warm-up
 READS = Deadline(0.004, lambda: 0.0)  # of the warm-up: it never passes, and each file may take 4 ms
 
 
@@ -139,8 +137,11 @@ def _candidates(
     """Similar code, and True if the search lacked time."""
     index = sources.index
     imports = [statement for text in place.imports for statement in file_imports.read(place.language, text)]
+    ends = zip(("above", "below"), own_cut_off(place), strict=True)
+    own = [similar_code.SourceFile(place.path, text, f"{place.uri} {end}") for end, text in ends if text]
+    for file in own:  # they change with every line, so no warm-up can index them
+        similar_code.FILE_WORDS.get(file.text, NEVER, file.key)
     deadline = Deadline.after_ms(sources.patience_ms, sources.clock)
-    own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
     near = near_files(place.path, imports, index, files, deadline) if index is not None else ()
     chunks, is_complete = similar_code.candidates(place, chain(own, files, near), deadline)
     late = not is_complete or deadline.passed()
@@ -150,16 +151,10 @@ def _candidates(
 
 
 def warm_up_steps(path: str, index: WorkspaceIndex) -> Iterator[None]:
-    """Read the files near the document at `path`, and index the words of all of them, in steps of about STEP_MS."""
+    """Read the files near the document at `path` and index their words, one file in each step."""
     for file in islice(near_files(path, index.imports(path), index, (), READS), similar_code.FILES):
+        similar_code.FILE_WORDS.get(file.text, NEVER, file.key)
         yield
-        while similar_code.FILE_WORDS.get(file.text, Deadline.after_ms(STEP_MS), file.key) is None:
-            yield
-    lines = index.text(path, READS).split("\n")[: similar_code.MAX_LINES // 2]
-    for start in range(0, len(lines), LINES_A_STEP):
-        yield
-        for line in lines[start : start + LINES_A_STEP]:
-            similar_code.words_of_line(line)
 
 
 def own_cut_off(place: ChunkPlace) -> tuple[str, str]:

@@ -31,7 +31,6 @@ PASSED = Deadline(-1.0, lambda: 0.0)
 @pytest.fixture(autouse=True)
 def _empty_caches():
     similar_code.FILE_WORDS.clear()
-    similar_code.OWN_WORDS.clear()
 
 
 # ── similar code ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,23 +101,17 @@ def test_after_the_deadline_only_cached_files_are_compared(above: str, below: st
     assert similar_code.candidates(place, files, PASSED) == in_time
 
 
-def test_the_cache_of_word_indexes_is_bounded():
-    cache = similar_code.WordIndexCache(lambda lines: similar_code.words("\n".join(lines)), 1000)
+def test_the_cache_of_word_indexes_is_bounded_and_has_one_for_each_file():
+    cache = similar_code.WordIndexCache(1000)
     texts = [f"name_{n} = other_{n}\n" * 20 for n in range(10)]
-    assert all(cache.get(text, NEVER) is not None for text in texts)
-    assert cache.get(texts[-1], PASSED) is not None and cache.get(texts[0], PASSED) is None
-    assert cache.get("x" * 5000, NEVER) is not None, "one file is indexed, however long"
-
-
-def test_a_file_that_is_typed_into_has_one_word_index():
-    cache = similar_code.WordIndexCache(lambda lines: similar_code.words("\n".join(lines)), 1000)
-    assert cache.get("other = name\n" * 20, NEVER, "other.py") is not None
-    versions = [f"name_{n} = other_{n}\n" * 20 for n in range(10)]
-    assert all(cache.get(text, NEVER, "typed.py") is not None for text in versions)
-    assert cache.get("other = name\n" * 20, PASSED, "other.py") is not None, "its index was not pushed out"
-    index = cache.get(versions[-1], PASSED, "typed.py")
+    assert all(cache.get(text, NEVER, f"{n}.py") is not None for n, text in enumerate(texts))
+    assert cache.get(texts[-1], PASSED, "9.py") is not None and cache.get(texts[0], PASSED, "0.py") is None
+    assert all(cache.get(text, NEVER, "typed.py") is not None for text in texts)
+    assert cache.get(texts[-1], PASSED, "9.py") is not None, "its index was not pushed out by one that is typed into"
+    index = cache.get(texts[-1], PASSED, "typed.py")
     assert index is not None and "name_9" in index.steps and "name_8" not in index.steps
-    assert cache.get(versions[0], PASSED, "typed.py") is None, "an earlier text has no index any more"
+    assert cache.get(texts[0], PASSED, "typed.py") is None, "an earlier text has no index any more"
+    assert cache.get("x" * 5000, NEVER, "long.py") is not None, "one file is indexed, however long"
 
 
 def test_open_documents_of_the_same_name_keep_their_word_indexes():
@@ -129,16 +122,6 @@ def test_open_documents_of_the_same_name_keep_their_word_indexes():
     ]
     in_time = similar_code.candidates(place, files, NEVER)
     assert in_time[0] and similar_code.candidates(place, files, PASSED) == in_time
-
-
-def test_the_words_of_long_lines_are_not_cached():
-    similar_code.cached_words.cache_clear()
-    for number in range(20):
-        line = "value.member " * 1000 + str(number)
-        assert similar_code.words_of_line(line) == {"value", "member"}
-    assert similar_code.cached_words.cache_info().currsize == 0
-    assert similar_code.words_of_line("value.member") == similar_code.words_of_line("value.member")
-    assert similar_code.cached_words.cache_info().hits == 1
 
 
 # ── warm-up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
