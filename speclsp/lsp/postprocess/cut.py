@@ -255,7 +255,7 @@ class CutRules:
                 floor = min(floor, level)
             elif width < floor and not is_nested:
                 return self._below_floor(start, end, line, is_whole)
-            if after_jump and width == level and not is_nested and not lexical_rules.may_be_reached(here):
+            if after_jump and width == level and not is_nested and not lexical_rules.may_be_reached(here, around.rules):
                 return Cut(start, is_whole)
             kept += 1
             after_jump = around.kind == "code" and width == level and lexical_rules.is_jump(here, around.rules)

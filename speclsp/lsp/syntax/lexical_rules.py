@@ -31,8 +31,6 @@ _MAX_TAG_CHARACTERS = 4_000
 _VOID = frozenset(
     ("br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr")
 )
-_JUMP = re.compile(r"\s*(?:return|raise|throw|break|continue)\b(?!.*\b(?:if|unless)\b)(?!.*[,\\(\[{+=&|]\s*$)")
-_LABEL = re.compile(r"(?:(?:case|default|el|elif|else|elsif|except|rescue|ensure|finally|when|catch)\b|\w+:\s*$|\W)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +192,12 @@ def ends_in_bracket(line: str, rules: LexicalRules) -> bool:
 
 def is_jump(line: str, rules: LexicalRules) -> bool:
     """True if the line always jumps (return, break), so that no code after it on its level is reached."""
-    return _JUMP.match(code_of(line, rules)) is not None
+    return re.match(rules.jump, code_of(line, rules)) is not None
 
 
-def may_be_reached(line: str) -> bool:
+def may_be_reached(line: str, rules: LexicalRules) -> bool:
     """True if a line can be reached after a jump: a label, another branch, a comment."""
-    return _LABEL.match(line.lstrip()) is not None
+    return re.match(rules.label, line.lstrip()) is not None
 
 
 def ends_block(line: str, rules: LexicalRules) -> bool:

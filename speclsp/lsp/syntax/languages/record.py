@@ -18,7 +18,10 @@ BRACKET = r"[({\[]\s*$"  # a line that ends like this opens a block in any langu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LexicalRules:
-    """The comments, strings and blocks of one language, as regular expressions; "" for none."""
+    """The comments, strings and blocks of one language, as regular expressions; "" for none.
+
+    No code of its level is reached below a line that matches `jump`, unless it matches `label`.
+    """
 
     comment: str = ""  # to the end of the line
     block_comment: str = ""  # to its own end, or to the end of the text
@@ -29,6 +32,8 @@ class LexicalRules:
     opens_below: str = ""  # a line that begins a block for the line below it; "": as `opens_here`
     colon_opens: bool = False  # a header of several lines, which ends in "):", begins a block too
     ends: str = ""  # a line, without its indentation, that ends a block by its first word
+    jump: str = r"\s*(?:return|raise|throw|break|continue)\b(?!.*\b(?:if|unless)\b)(?!.*[,\\(\[{+=&|]\s*$)"
+    label: str = r"(?:case|default|el|elif|else|elsif|except|rescue|ensure|finally|when|catch)\b|\w+:\s*$|\W"
     statement_end: str = ""  # ends a statement on its line, where the language has one
     strict: bool = False  # no comma is allowed before a closing bracket
     markup: Literal["", "in code", "page"] = ""  # tags count as brackets; in code, `a<b` is no tag
