@@ -133,6 +133,8 @@ def did_open(app: App, params: types.DidOpenTextDocumentParams) -> None:
     """The first eligible document starts the backend, and the first one of a workspace folder its index."""
     uri = params.text_document.uri
     document = app.server.documents.get(uri)
+    if app.next_edits is not None:
+        app.next_edits.cancel(uri)  # its text was another one, if it was open
     if document is not None:
         app.server.document_opened(document)
     read_visibility(app, uri)

@@ -227,14 +227,6 @@ def test_the_hint_is_in_view_where_a_long_line_is_scrolled_sideways(desk, keys, 
     desk.wait(lambda frame: part in frame.row(5), part)
 
 
-def test_the_hint_is_in_view_at_the_end_of_a_line_that_is_longer_than_the_window(desk):
-    desk.open([*LINES[:5], "x" * 485], columns=30)
-    desk.lua("vim.o.smoothscroll = true")
-    desk.offered()
-    desk.keys("G$")
-    desk.wait(lambda frame: HINT in frame.row(frame.cursor[0]), HINT)
-
-
 def test_an_edit_beside_the_view_has_a_hint_and_tab_jumps_there_first(desk):
     desk.open([*LINES[:2], " " * 60 + "f(width)", *LINES[3:]], ("breadth", 2, 62, 2, 67), columns=30)
     desk.lua("vim.o.wrap = false")
@@ -301,13 +293,3 @@ def test_one_tab_too_many_in_insert_mode_is_swallowed_and_the_next_do_what_they_
     fresh.keys("<Tab><Tab><Tab>")
     text = ["one(aa)x", LINES[1], AREA.replace("width", "breadth"), *LINES[3:]]
     assert fresh.state() == in_neovim_alone(fresh, INSERT[mapping], text, "3G19|i<Tab><Tab>")
-
-
-def test_tab_goes_forward_in_the_jump_list_after_a_walk(fresh):
-    fresh.open(LINES)
-    fresh.offered()
-    fresh.accepted()
-    fresh.keys("G1G<C-O>")
-    fresh.until("vim.fn.line('.') == 6", "the place before")
-    fresh.keys("<Tab>")
-    fresh.until("vim.fn.line('.') == 1", "the place after")
