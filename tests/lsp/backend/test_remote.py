@@ -255,18 +255,3 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
             assert editor.text(Page(editor, SOURCE).ask(CURSOR)) == ANSWER
             assert len(elsewhere.requests) >= 2
             assert all("authorization" not in request.headers for request in elsewhere.requests)
-
-
-@pytest.mark.promise(30, 36)
-def test_later_settings_of_an_editor_change_no_server_address_and_no_key_is_read_from_them():
-    with FaultyServer() as server, FaultyServer() as elsewhere, pointed_at(server) as editor:
-        page = Page(editor.begin(initializationOptions={"remote": {"key": "sk-1"}}), SOURCE)
-        assert any("remote.key is not taken from settings" in problem for problem in editor.statuses()[-1]["problems"])
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"remote": {"url": elsewhere.url}}})
-        assert editor.wait_for(
-            lambda: any("remote.url" in problem for problem in editor.statuses()[-1]["problems"]), 20
-        )
-        assert editor.text(page.ask(CURSOR)) == ANSWER
-        assert elsewhere.requests == []
-        assert "authorization" not in server.completions()[-1].headers
-        assert "sk-1" not in all_output(editor)
