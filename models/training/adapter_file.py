@@ -19,7 +19,6 @@ from speclsp.errors import WeightsError
 from speclsp.private_files import os_errors
 
 FORMAT = "speclsp-lora-1"
-JOB = "fill"
 MAX_BYTES = 8_000_000
 
 
@@ -36,11 +35,9 @@ class AdapterFacts:
         """The facts as safetensors keeps them."""
         return {
             "format": FORMAT,
-            "name": self.name,
             "rank": str(self.rank),
             "scale": repr(self.scale),
             "weights_sha256": self.weights_sha256,
-            "jobs": JOB,
         }
 
 

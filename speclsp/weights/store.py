@@ -195,10 +195,12 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, report: Report) -> 
         return
     into.mkdir(exist_ok=True)
     (into / model_directory.MANIFEST).unlink(missing_ok=True)
-    fetched = _fetched_gguf(weights, into) or _local_gguf(weights, models_dir, into, report)
-    if fetched is None:
-        fetched = _download(weights, offline, into, report)
-    installation.install(weights, fetched)
+    try:
+        fetched = _fetched_gguf(weights, into) or _local_gguf(weights, models_dir, into, report)
+        installation.install(weights, fetched or _download(weights, offline, into, report))
+    finally:
+        with suppress(OSError):  # it has files that are kept, or its final name
+            into.rmdir()
 
 
 def _download(weights: Weights, offline: bool, into: Path, report: Report) -> FetchedFiles:

@@ -22,9 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from promises import Measured
-from support.engine.engine_process import EngineProcess
 from support.lsp.lsp_client import ROOT
-from support.waiting import wait_until
 from support.weights import tiny_gguf
 
 from speclsp.engine.loading import checkpoint
@@ -286,23 +284,6 @@ def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
     )
     mib, output = ended.stdout.split("\n", 1)
     return output, int(mib)
-
-
-@pytest.mark.promise(31)
-def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_path: Path, isolated: Path) -> None:
-    """The engine checks the model's card at start and reads the files later: its process stays and reports damage."""
-    folder = tmp_path / "model"
-    shutil.copytree(TINY, folder)
-    edit(folder, vocab_size=4096)
-    engine = EngineProcess(isolated / "e", model=str(folder))
-    try:
-        engine.wait()
-        wait_until(lambda: engine.http.get("/health").json()["status"] == "error", BOUND_S)
-        message = engine.http.get("/health").text
-        assert "holds model.embed_tokens.weight as [2048, 192]: config.json expects [4096, 192]" in message, message
-        assert engine.process.poll() is None
-    finally:
-        engine.close()
 
 
 @pytest.mark.promise(31)

@@ -178,8 +178,7 @@ def test_a_file_holds_int8_matrices_their_scales_and_the_facts(tmp_path: Path):
     assert size == (tmp_path / "a" / "test.safetensors").stat().st_size
     with safe_open(tmp_path / "a" / "test.safetensors", "pt") as file:
         assert file.metadata() == {
-            "format": "speclsp-lora-1", "name": "test", "rank": "4", "scale": "2.0", "weights_sha256": "0" * 64,
-            "jobs": "fill",
+            "format": "speclsp-lora-1", "rank": "4", "scale": "2.0", "weights_sha256": "0" * 64,
         }  # fmt: skip
         assert set(file.keys()) == {name + end for name in one.tensors for end in ("", ".scale")}
         for name, tensor in one.tensors.items():

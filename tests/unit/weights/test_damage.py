@@ -10,17 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.weights.wheel_index import PARTS, Shop, digest, open_shop
+from support.weights.wheel_index import PARTS, Shop, digest
 
 from speclsp.errors import WeightsError
 from speclsp.weights import model_directory, store
 from speclsp.weights.untrusted import untrusted_files
 from speclsp.weights.untrusted.untrusted_files import Unreadable
-
-
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    return open_shop(tmp_path, monkeypatch)
 
 
 @pytest.fixture

