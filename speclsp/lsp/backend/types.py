@@ -10,12 +10,10 @@ Closing the stream cancels the request: the server stops within one round. If a 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +147,6 @@ def without_retry(message: str) -> str:
     return message.partition(" Next try at")[0].partition(" To try again:")[0]
 
 
-T = TypeVar("T")
 OnStatus = Callable[[Status], None]
 
 
@@ -190,18 +187,3 @@ async def end_task(task: asyncio.Task[None]) -> None:
         await asyncio.wait({task}, timeout=CANCEL_AGAIN_S)
     with suppress(asyncio.CancelledError):
         await task
-
-
-async def in_daemon_thread(work: Callable[[], T], name: str) -> T:
-    """Run `work` in a thread that cannot delay the exit of the process; its result. Raises what it raises."""
-    result = Future[T]()
-    result.set_running_or_notify_cancel()  # so that a caller who gives up does not cancel what the thread will set
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except Exception as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await asyncio.wrap_future(result)

@@ -96,8 +96,8 @@ def test_no_engine_is_started_while_completion_is_off():
         editor.until("ready")
 
 
-def test_settings_of_the_engine_start_a_new_engine():
-    with Editor() as editor:
+def test_settings_of_the_engine_start_a_new_engine_and_end_the_old_one_that_nobody_uses():
+    with Editor("--set", "engine.shutdown_delay_seconds=600") as editor:
         (engine,) = editor.begin().engines()
         page, before = Page(editor, SOURCE), len(editor.statuses())
         change(editor, {"echo": {"round_ms": 3}})
@@ -105,6 +105,7 @@ def test_settings_of_the_engine_start_a_new_engine():
         assert editor.gone(engine, within_s=10)
         assert len(editor.engines()) == 1
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        assert [control.stop(files) for files in control.running()], "nobody waits for its grace here"
 
 
 def test_the_settings_are_pulled_from_the_client_and_pulled_again_on_its_change():
