@@ -7,7 +7,6 @@ bar or a log; no traceback is ever shown for one of these.
 from __future__ import annotations
 
 import difflib
-import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -83,11 +82,6 @@ class InvalidLogits(SpeclspError):
 
 class EngineError(SpeclspError):
     """The engine did not start, or went away."""
-
-
-def variable_words(name: str, value: str, system: str = sys.platform) -> str:
-    """The assignment of an environment variable, as the user's shell takes it: PowerShell's on Windows."""
-    return f'`$env:{name} = "{value}"`' if system == "win32" else f"{name}={value}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

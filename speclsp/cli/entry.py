@@ -18,7 +18,7 @@ from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
 from speclsp.cli.command_line import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
-from speclsp.errors import MAX_MESSAGE, SpeclspError, shortened, variable_words
+from speclsp.errors import MAX_MESSAGE, SpeclspError, shortened
 from speclsp.private_files import os_errors
 
 __all__ = ["ArgumentParser", "guarded", "main", "parser"]
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         return code
 
-    return guarded(run, complain, f"This is a bug in speclsp; {variable_words('SPECLSP_TRACEBACK', '1')} shows where.")
+    return guarded(run, complain, "This is a bug in speclsp; the variable SPECLSP_TRACEBACK=1 shows where.")
 
 
 def guarded(run: Callable[[], int], complain: Callable[[str, int], int], bug_hint: str) -> int:

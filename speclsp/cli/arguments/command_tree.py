@@ -49,12 +49,8 @@ def parser() -> GroupedParser:
 def _add_settings(command: ArgumentParser) -> None:
     """The options that change settings for one run."""
     command.add_argument("--model", metavar="NAME", help="Use this model (`speclsp models list` shows the names)")
-    _add_device(command)
-    _add_set(command)
-
-
-def _add_device(command: ArgumentParser) -> None:
     command.add_argument("--device", metavar="DEVICE", help="Run the model on auto, cpu, cuda or cuda:N")
+    _add_set(command)
 
 
 def _add_set(command: ArgumentParser) -> None:

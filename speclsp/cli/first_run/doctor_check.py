@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ParamSpec
 
-from speclsp.errors import MAX_MESSAGE, SpeclspError, error_site, shortened, variable_words
+from speclsp.errors import MAX_MESSAGE, SpeclspError, error_site, shortened
 
 OK, WARN, TODO, FAIL = "ok", "warn", "todo", "fail"
 SLOW_MS = 1500  # a completion slower than this comes too late for most typists
@@ -35,6 +35,6 @@ def guarded(name: str, check: Callable[Words, DoctorCheck], *words: Words.args, 
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
         site = f"{error_site(error)}: {shortened(str(error), MAX_MESSAGE)}".rstrip(": ")
-        hint = f"`speclsp doctor` with {variable_words('SPECLSP_TRACEBACK', '1')} shows the line that failed"
+        hint = "`speclsp doctor` with the variable SPECLSP_TRACEBACK=1 shows the line that failed"
         fix = "install speclsp again" if isinstance(error, ImportError) else f"correct what the message names; {hint}"
         return DoctorCheck(name, FAIL, site, fix)
