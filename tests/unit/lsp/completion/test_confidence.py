@@ -41,17 +41,9 @@ from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.text_windows import common_ends
 
 CURVE = Curve(first={"intercept": 1.0, "total": 1.5}, later={"intercept": 1.0, "total": 1.5})
-
-
 MEDIUM = LEVELS["medium"]
-
-
 BLOCK = "def total(items):\n    "
-
-
 LOGPROBS = st.lists(st.floats(-14, 0), min_size=1, max_size=8)
-
-
 TEXTS = st.text(alphabet="ab (\n", min_size=1, max_size=40)
 
 

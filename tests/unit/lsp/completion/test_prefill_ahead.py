@@ -45,45 +45,25 @@ async def test_nothing_is_prefilled_if_a_request_or_a_key_follows_at_once():
 
 
 @pytest.mark.parametrize(
-    ("settings", "text", "uri"),
+    ("settings", "text", "uri", "engine"),
     [
-        ({}, TEXT + "po", URI),  # typed along: answered from memory
-        ({}, TEXT, URI),
-        ({}, TEXT + "x", "file:///never-asked-in.py"),
-        ({"context.max_file_bytes": len(TEXT)}, TEXT + "x", URI),
+        ({}, TEXT + "po", URI, {}),  # typed along: answered from memory
+        ({}, TEXT, URI, {}),
+        ({}, TEXT + "x", "file:///never-asked-in.py", {}),
+        ({"context.max_file_bytes": len(TEXT)}, TEXT + "x", URI, {}),
+        ({}, TEXT + "x", URI, {"reads_ahead": False}),
+        ({}, TEXT + "x", URI, {"status": Status(state="asleep")}),  # only a request wakes it
     ],
 )
 async def test_nothing_is_prefilled_where_a_request_would_not_reach_the_engine(
-    settings: dict[str, object], text: str, uri: str
+    settings: dict[str, object], text: str, uri: str, engine: dict[str, object]
 ):
     scripted = ScriptedSession(ScriptedBackend("pop()"), **settings)
     await scripted.texts(at(TEXT))
+    vars(scripted.backend).update(engine)
     scripted.session.document_changed(uri, lambda: CompletionInput(at(text, uri=uri)))
     await asyncio.sleep(0.03)
     assert len(scripted.backend.requests) == 1
-
-
-async def test_nothing_is_prefilled_without_prefix_caching_or_after_many_edits_without_a_request():
-    scripted = ScriptedSession(ScriptedBackend("pop()", ""))
-    await scripted.texts(at(TEXT))
-    scripted.backend.reads_ahead = False
-    scripted.session.document_changed(URI, captured(TEXT + "x", version=2))
-    await asyncio.sleep(0.03)
-    scripted.backend.reads_ahead = True
-    for number in range(MAX_UNREQUESTED + 5):  # somebody who types on and never asks
-        scripted.session.document_changed(URI, captured(TEXT + "x" * number, version=2))
-        await asyncio.sleep(0.01)
-    assert len(scripted.backend.requests) <= 1 + MAX_UNREQUESTED
-
-
-async def test_an_unloaded_engine_is_woken_by_a_request_and_not_by_a_prefill():
-    scripted = ScriptedSession(ScriptedBackend("pop()", "append(1)"))
-    await scripted.texts(at(TEXT))
-    scripted.backend.status = Status(state="asleep")
-    scripted.session.document_changed(URI, captured(TEXT + "x", version=2))
-    await asyncio.sleep(0.05)
-    assert len(scripted.backend.requests) == 1, "nothing but a question wakes it"
-    assert await scripted.texts(at(TEXT + "x", version=2)) == ["append(1)"]
 
 
 async def test_a_failed_prefill_does_not_affect_the_next_request():

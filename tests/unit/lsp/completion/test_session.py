@@ -49,18 +49,6 @@ async def test_a_newer_request_for_the_same_document_ends_the_older_one_at_once(
     assert [trace.outcome for trace in scripted.traces] == ["superseded", "shown", "shown"]
 
 
-async def test_the_text_of_a_superseded_stream_is_a_draft_hint_and_never_shown():
-    scripted = ScriptedSession(ScriptedBackend(ENDLESS, "pop()", round_s=0.002))
-    older = asyncio.create_task(scripted.complete(at(TEXT)))
-    await until(lambda: scripted.backend.streamed and len(scripted.backend.streamed[0]) > 5)
-    newer = asyncio.create_task(scripted.complete(at(TEXT + "ax", version=2)))
-    await older
-    await newer
-    assert scripted.backend.requests[1].previous == scripted.backend.streamed[0][1:]
-    assert scripted.backend.requests[1].previous.startswith("ppend")
-    assert len(scripted.backend.streamed[0]) < len(ENDLESS), "its stream was closed"
-
-
 async def test_a_cancelled_caller_stops_the_backend():
     scripted, own_tasks = ScriptedSession(ScriptedBackend(ENDLESS, round_s=0.005)), asyncio.all_tasks()
     asking = asyncio.create_task(scripted.complete(at(TEXT)))

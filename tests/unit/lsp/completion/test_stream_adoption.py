@@ -89,14 +89,6 @@ def test_a_shown_text_is_always_the_backends_answer_to_the_text_or_to_a_beginnin
     run(work())
 
 
-async def test_a_fully_typed_stream_is_followed_by_a_new_request():
-    scripted = ScriptedSession(ScriptedBackend("pop()", "  # last", round_s=0.005))
-    start_request(scripted, TEXT)
-    await streamed(scripted, 2)
-    assert await scripted.texts(at(TEXT + "pop()", version=2)) == ["  # last"]
-    assert [request.line_prefix for request in scripted.backend.requests] == ["items.", "items.pop()"]
-
-
 async def test_an_adopted_stream_follows_the_newer_requests_plan():
     """The older request was for the rest of a line; after the colon, the newer one is for a block."""
     scripted = ScriptedSession(ScriptedBackend(":\n    print(item)\n    use(item)\n\nx = 1\n", round_s=0.01))
