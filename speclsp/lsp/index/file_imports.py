@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 
@@ -112,10 +112,14 @@ def twins(stem: str) -> list[str]:
     return [*starts, *(stem + ending for ending in endings)]
 
 
-def package_roots(folder: str, manifests: Iterable[str]) -> set[tuple[str, str, str]]:
-    """(kind, name, directory in the folder) of every package; of TypeScript's paths, (…, "@/", where they lead)."""
+def package_roots(folder: str, manifests: Iterable[str], pause: Callable[[], None]) -> set[tuple[str, str, str]]:
+    """(kind, name, directory in the folder) of every package; of TypeScript's paths, (…, "@/", where they lead).
+
+    `pause` is called before each manifest.
+    """
     roots: set[tuple[str, str, str]] = set()
     for path in sorted(manifests, key=lambda path: (path.count("/"), path))[:_MAX_MANIFESTS]:
+        pause()
         try:
             data = private_files.read_bytes(system_path(f"{folder}/{path}"), _MAX_MANIFEST_BYTES, follow=False)
             for kind, name, directory in MANIFESTS[posixpath.basename(path)](data.decode("utf-8-sig", "replace")):

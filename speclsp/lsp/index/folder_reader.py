@@ -31,7 +31,6 @@ from speclsp.lsp.syntax.grammars import grammar_of
 
 MAX_FILES = 20_000  # in an index
 HEAD_BYTES = 16_384  # of a file, in which its imports are looked for
-MAX_CHANGED = 200  # files in one job; above it the whole folder is scanned
 SLICE_S = 0.001  # of work, between two rests
 MAX_BATCH = 32  # changes that the server's loop applies at once
 
@@ -104,17 +103,15 @@ class FolderReader:
             interrupted_by: Job | None = None
             while not self._ended:
                 interrupted_by = self.execute(interrupted_by or self._jobs.get())
-        except (_Ended, RuntimeError):  # the server's loop is closed
-            return
         except Exception as error:  # its message may quote a file
-            log.error("the index is no longer updated: %s", type(error).__name__)
+            if not self._ended:
+                log.error("the index is no longer updated: %s", type(error).__name__)
 
     def execute(self, job: Job) -> Job | None:
         """Execute a job; another scan interrupts it, and is returned."""
         for path in job.paths:
             self._update(path)
-        is_scan = job.scan or len(job.paths) > MAX_CHANGED
-        interrupted_by = self._scan_folder(job) if is_scan else None
+        interrupted_by = self._scan_folder(job) if job.scan else None
         self._apply_changes()
         return interrupted_by
 
@@ -131,7 +128,7 @@ class FolderReader:
             if file.path not in states and (scan.is_complete or scan.file_at(file.path) is None):
                 self._changes.append(FileChange(file.path))
         self._apply_changes()
-        roots = file_imports.package_roots(self._index.folder, scan.manifests)
+        roots = file_imports.package_roots(self._index.folder, scan.manifests, self._pause)
         self._call(partial(self._index.set_package_roots, roots))
         self._call(partial(self._on_listed, job.rules))
         for path, state in states.items():

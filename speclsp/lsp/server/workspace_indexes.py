@@ -24,7 +24,7 @@ RESCAN_S = 120.0  # after which a save triggers a scan for changes that no edito
 REST_S, TYPING_REST_S = 0.003, 0.1  # of the thread that reads a folder, between two slices of work
 TYPING_S = 2.0  # after a key
 MAX_FOLDERS = 4
-MAX_CHANGED_FILES = 1000  # in one notification; above it the whole folder is scanned
+MAX_CHANGED_FILES = 200  # in one notification; above it the whole folder is scanned
 
 
 class WorkspaceIndexes:
@@ -67,7 +67,7 @@ class WorkspaceIndexes:
             if (folder := self._folder_of(uri)) is not None:
                 by_folder.setdefault(folder, []).append(folder.path_of(uri))
         for folder, paths in by_folder.items():
-            folder.files_changed(paths, scan=len(uris) >= MAX_CHANGED_FILES)
+            folder.files_changed(paths, scan=len(uris) > MAX_CHANGED_FILES)
 
     def folders_changed(self) -> None:
         """The workspace has other folders: drop the indexes of removed ones, and index those that were added."""
