@@ -160,13 +160,12 @@ class Server:
         self.end_engine()
 
     def end_engine(self) -> None:
-        """Ends the engine of all windows, if there is one."""
-        engine = self.root / "run/speclsp/engine.json"
-        with suppress(
-            FileNotFoundError, ProcessLookupError
-        ):  # the engine ends with its last window, or after its delay
-            os.kill(json.loads(engine.read_text())["pid"], signal.SIGTERM)
-        until(lambda: not engine.exists(), "the engine is gone")
+        """Ends the engines of all windows, if there are any."""
+        files = list(self.root.glob("run/speclsp/engine-*.json"))
+        for file in files:
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ends with its last window, or after its delay
+                os.kill(json.loads(file.read_text())["pid"], signal.SIGTERM)
+        until(lambda: not any(file.exists() for file in files), "the engines are gone")
 
 
 def path_without_speclsp() -> str:

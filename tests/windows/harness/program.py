@@ -61,7 +61,7 @@ def linux_pid(pid: int) -> int:
 
 
 def engine_client(state: dict[str, Any], **options: Any) -> httpx.Client:
-    """A client of the engine that wrote this engine.json: of its socket, or of its port with its token."""
+    """A client of the engine that wrote this discovery file: of its socket, or of its port with its token."""
     if state.get("socket"):
         transport = httpx.HTTPTransport(uds=state["socket"], limits=httpx.Limits(max_connections=64))
         return httpx.Client(transport=transport, base_url="http://engine", **options)
