@@ -40,7 +40,6 @@ COMMANDS = {  # {command: (words of a run without a network, exit code, a part o
     "stats": ((), 0, "No statistics yet"),
     "key set": (("http://127.0.0.1:9",), 2, "no key was given."),
     "key forget": (("http://127.0.0.1:9",), 1, "there is no key for http://127.0.0.1:9."),
-    "completion": (("powershell",), 0, "Register-ArgumentCompleter -Native -CommandName speclsp"),
 }
 ELSEWHERE = {"doctor", "complete", "lsp", "engine"}  # below, and in the files of the server and the engine
 

@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from speclsp import __version__
 from speclsp.cli import commands, config_command
-from speclsp.cli.arguments import shell_completion as completion
 from speclsp.cli.arguments.help_parser import HIDDEN, Actions, ArgumentParser, GroupedParser, Tree
 from speclsp.cli.models import model_commands as models
 
@@ -30,7 +27,6 @@ def parser() -> GroupedParser:
     _add_setup(tree)
     _add_doctor(tree)
     _add_demo(tree)
-    _add_completion(tree)
     tree.group("Use")
     _add_models(tree)
     _add_config(tree)
@@ -199,14 +195,3 @@ def _add_key(tree: Tree) -> None:
     ):
         action = actions.add(name, run, about)
         action.add_argument("url", metavar="URL", help="Name the server; only scheme, host and port are used")
-
-
-# ── shell ──
-
-
-def _add_completion(tree: Tree) -> None:
-    run = partial(completion.run, tree.parser)
-    command = tree.command("completion", run, "Print the completion script of your shell")
-    command.add_argument(
-        "shell", metavar="SHELL", choices=completion.SHELLS, help="Choose bash, zsh, fish or powershell"
-    )

@@ -289,18 +289,6 @@ def test_a_pipe_that_cannot_be_completed_gives_one_line(
     assert says in err
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
-def test_the_completion_script_names_commands_settings_and_models_and_no_hidden_option(run: Run, shell: str):
-    code, out, err = run("completion", shell)
-    assert (code, err) == (0, "")
-    for word in ("doctor", "engine", "--set", "completion.eagerness=low", "qwen2.5-coder-0.5b-instruct"):
-        assert word in out or word.removeprefix("--") in out, word  # fish has `-l set`
-    assert "lock-fd" not in out
-    if shell == "powershell":
-        assert out.isascii(), "Windows PowerShell 5.1 reads a file without a byte order mark by the code page"
-        assert "Register-ArgumentCompleter -Native -CommandName speclsp -ScriptBlock {" in out
-
-
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

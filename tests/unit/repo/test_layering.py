@@ -113,7 +113,6 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.model_files"},
     "huggingface_hub": {"weights.hub"},
     "triton": {"engine.model.cuda.kernels"},
-    "shtab": {"cli.arguments.shell_completion"},
     "tomlkit": {"config.toml_edit"},
     "pathspec": {"lsp.visibility.ignore_files"},
 }
