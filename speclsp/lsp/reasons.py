@@ -52,7 +52,6 @@ class Reason(str, Enum):
     REPEATS_LINE = "repeats_line", "it repeats the text to the right of the cursor"
     REPEATS_BELOW = "repeats_below", "it repeats the next line of the file"
     REPEATS_ABOVE = "repeats_above", "it repeats the lines above, or one of the last three"
-    DEFINED = "defined", "its scope has a definition of that name already"
     LOOPS = "loops", "the model repeats itself from the start"
     BREAKS = "breaks", "it would add a syntax error to the file"
     CUT_SHORT = "cut_short", "a limit ended it in mid-expression"

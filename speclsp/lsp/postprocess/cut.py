@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import closers, prose, repetition, surroundings, whole_end
+from speclsp.lsp.postprocess import closers, prose, repetition, surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters, lexical_rules
 from speclsp.lsp.visibility import secret_text
@@ -61,9 +61,6 @@ class CutRules:
             blocks_end = closers.end_of_blocks(kept, cut.end, self.around)
             cut = Cut(blocks_end, _NEXT_LINE.match(kept, blocks_end) is not None) if blocks_end >= 0 else cut
         is_final = cut.final or (limit is not None and limit.final)
-        has_all_lines = kept[: cut.end].strip().count("\n") + 1 >= self.most_lines
-        if (has_all_lines if is_final else truncated) and (end := self._counting_end(kept)) < cut.end:
-            cut, is_final = Cut.rejecting(end, Reason.LOOPS), True
         secret = self._secret(text[: cut.end], truncated=truncated and not cut.final)
         if secret is not None:
             return Cut(secret.end, is_final or "\n" in text[secret.end : cut.end], secret.reason)
@@ -117,14 +114,6 @@ class CutRules:
             start += len(line)
             before = ""
         return None
-
-    def _counting_end(self, text: str) -> int:
-        """The end of the first item of a sequence that a limit cut; 0 in a list before its closer: it looks whole."""
-        end = repetition.counting_end(text, self.around) if self.around.kind != "comment" else None
-        if end is None:
-            return len(text)
-        is_closed = self.around.rest.lstrip().startswith((")", "]", "}"))
-        return 0 if is_closed and whole_end.is_in_list(text[:end], self.around) else end
 
     def _secret(self, text: str, *, truncated: bool) -> Cut | None:
         """The first line with a key or a licence text that no known document holds."""

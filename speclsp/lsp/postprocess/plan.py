@@ -20,7 +20,6 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import closers, fitting, outdent, repetition, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MAX_LINES, CutRules
-from speclsp.lsp.postprocess.duplicates import Duplicates
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -93,7 +92,6 @@ class SuggestionPlan(CutRules):
     trivial: bool = False  # suggestions such as a single comma are shown
     verbatim: bool = False  # the echo pair: its text is test evidence and stays unchanged
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
-    duplicates: Duplicates
     language: Language = UNKNOWN
     outdents: bool = False  # the client shows text that takes back the indentation left of the cursor
 
@@ -173,10 +171,12 @@ class SuggestionPlan(CutRules):
 
     def _remove_duplicates(self, answer: _Answer) -> None:
         """Drop what the document holds already."""
-        length, repeated = self.duplicates.length_without(answer.text)
-        if repeated is not None:
-            answer.reason, answer.ending = repeated, Ending()
-            answer.keep(length, repeated.value)
+        around, length = self.around, len(answer.text)
+        if not around.rest.strip():
+            length = repetition.length_without_below(answer.text, around)
+        if length < len(answer.text):
+            answer.reason, answer.ending = Reason.REPEATS_BELOW, Ending()
+            answer.keep(length, answer.reason.value)
             answer.text = surroundings.trim(answer.text, self.around)
 
     def _close(self, answer: _Answer) -> None:
@@ -199,7 +199,7 @@ class SuggestionPlan(CutRules):
             return self._fit(text[:length]) if text[:length].strip() else NoSuggestion(Reason.REPEATS_BELOW)
         if not self.trivial and surroundings.is_trivial(text, around):
             return NoSuggestion(Reason.TRIVIAL)
-        if repetition.repeats_above(text, around):
+        if repetition.repeats_above(text, around) or repetition.repeats_near(text, around, self.language):
             return NoSuggestion(Reason.REPEATS_ABOVE)
         if not replaced and (own_line := closers.before_own_line(text, around)):
             text = text.rstrip() + own_line
@@ -311,7 +311,6 @@ def plan(
         next_line=not one_line and around.kind in ("code", "comment") and is_at_end,
         verbatim=verbatim,
         check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
-        duplicates=Duplicates(around, language, tree),
         language=language,
         outdents=outdents,
         others=tuple(others),

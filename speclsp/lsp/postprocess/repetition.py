@@ -9,20 +9,19 @@ from itertools import islice
 
 from speclsp.lsp.postprocess.surroundings import Surroundings
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.languages import BY_NAME
+from speclsp.lsp.syntax.languages.record import Language
 from speclsp.plain_text import is_inside_word
 
 _WORD = re.compile(r"\w+")
+_NEAR_LINES = 3
+_COMMENT_OR_ANNOTATION = re.compile(r"\s*(?://|/?\*|#|--|@|\[)")
 _PROSE_WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff][。！？，；：]?|[^\s\u3040-\u30ff\u3400-\u9fff]+"
 )  # Chinese: one character
 _MAX_PERIOD = 24  # words of a loop
 _MAX_WORDS = 400  # of a text, in which a loop is searched
 _MIN_LETTERS = 8  # of a loop in prose; a Chinese character counts as two
-_COUNTER = re.compile(r"([^\W\d]*)(\d{1,9})([^\W\d]*)\Z")  # a number, a name or a size with one
-_COUNTED_CHARACTERS = 400  # of the line before the cursor
-_MAX_COUNTING_PERIOD = 4  # words from one item of a sequence to the next
-_FEW_STEPS = 3  # of a sequence
-_MARK = re.compile(r"[^\w\s]|\n")
 _LOGICAL = frozenset(("and", "or", "&&", "||", "elif"))
 _COMMON = frozenset(
     (
@@ -55,6 +54,32 @@ def repeats_above(text: str, around: Surroundings) -> bool:
         return False
     nearest = above[-len(lines) :]
     return len(nearest) == len(lines) and all(map(is_same, lines, nearest))
+
+
+def repeats_near(text: str, around: Surroundings, language: Language) -> bool:
+    """True if the first line of `text` is a statement that equals one of the three lines above it, in the same block.
+
+    Lines of data, jumps, headers of blocks, comments and annotations may repeat.
+    """
+    if around.kind != "code" or around.rest.strip() or language.is_data or language.name not in BY_NAME:
+        return False
+    first, *more = text.split("\n")
+    line = around.line + first if first.strip() else next(filter(str.strip, more), "")
+    above = around.above if first.strip() or not around.line.strip() else (*around.above, around.line)
+    may_repeat = (
+        _COMMENT_OR_ANNOTATION.match(line)
+        or lexical_rules.is_jump(line, around.rules)
+        or lexical_rules.opens_block(line, around.rules, above=True)
+    )
+    if may_repeat or not is_distinctive(line):
+        return False
+    width = lexical_rules.indent_width(line)
+    for other in reversed(above[-_NEAR_LINES:]):
+        if is_same(line, other):
+            return True
+        if lexical_rules.indent_width(other) < width:  # the line above belongs to another block
+            return False
+    return False
 
 
 def length_without_below(text: str, around: Surroundings) -> int:
@@ -115,66 +140,6 @@ def second_repetition(text: str, *, prose: bool) -> int | None:
                 second = index - runs[period] + 1
                 return words[_clause_start(words, second, period, prose=prose)][1]
     return None
-
-
-def counting_end(text: str, around: Surroundings) -> int | None:
-    """The end of the first item of a sequence such as `b, c, d, ...` that a limit cut at the end of `text`.
-
-    The items hold letters, numbers, or names that end with numbers, and count up. None without such a sequence, if the
-    text continues past it, or if the document has three of the names, or three items in a row.
-    """
-    head = around.line[-_COUNTED_CHARACTERS:]
-    whole = head + text
-    words = list(_WORD.finditer(whole))
-    first = next((index for index, word in enumerate(words) if word.end() > len(head)), len(words))
-    for period in range(1, min(_MAX_COUNTING_PERIOD + 1, len(words))):
-        start = len(words)
-        while start > period and _goes_on(whole, words, start - 1, period):
-            start -= 1
-        items = [words[at][0] for at in range(max(start, first), len(words)) if words[at][0] != words[at - period][0]]
-        rest, marks = _MARK.findall(whole[words[-1].end() :]), _MARK.findall(_between(whole, words, -period))
-        if len(items) >= _FEW_STEPS and rest == marks[: len(rest)] and not _is_known(items, head, around):
-            last = next((at for at in range(start - 1, len(words), period) if at >= first), len(words) - 1)
-            return _item_end(whole, words, last, period, comma=not around.rest.strip()) - len(head)
-    return None
-
-
-def _item_end(whole: str, words: Sequence[re.Match[str]], last: int, period: int, *, comma: bool) -> int:
-    """The end of the item that the word with the index `last` belongs to, with call, closing marks and `comma`."""
-    ends = (re.search(r"[,;\n]", _between(whole, words, at + 1)) for at in range(last, len(words) - 1))
-    last += next((shift for shift, end in enumerate(islice(ends, period)) if end), 0)
-    closer = re.match(r"(?:\([^()\n]*\))?[\"')\]};]*" + ",?" * comma, whole[words[last].end() :])
-    return words[last].end() + (closer.end() if closer else 0)
-
-
-def _goes_on(whole: str, words: Sequence[re.Match[str]], index: int, period: int) -> bool:
-    """True if a word is that of a period before or the next one, behind the same marks; at the end, it may grow."""
-    word, other = words[index][0], words[index - period][0]
-    if index > period and _between(whole, words, index).split() != _between(whole, words, index - period).split():
-        return False
-    may_grow = words[index].end() == len(whole)
-    return any(next_word == word or (may_grow and next_word.startswith(word)) for next_word in (other, _after(other)))
-
-
-def _between(whole: str, words: Sequence[re.Match[str]], index: int) -> str:
-    """The text before a word, from the end of the one before."""
-    return whole[words[index - 1].end() : words[index].start()]
-
-
-def _after(word: str) -> str:
-    """The letter after a letter, a name with the number after its own; "" for any other word."""
-    if len(word) == 1 and word.isalpha():
-        return chr(ord(word) + 1)
-    counter = _COUNTER.match(word)
-    return f"{counter[1]}{int(counter[2]) + 1:0{len(counter[2])}}{counter[3]}" if counter else ""
-
-
-def _is_known(items: Sequence[str], head: str, around: Surroundings) -> bool:
-    """True if the document has three names of the items, or three items in a row that count up."""
-    words = _WORD.findall("\n".join((*around.above, head, *around.below)))
-    triples = zip(words, words[1:], words[2:], strict=False)
-    counts = any(_after(first) == second and _after(second) == third for first, second, third in triples)
-    return counts or len({item for item in items if not item.isdecimal()}.intersection(words)) >= _FEW_STEPS
 
 
 def _may_loop(words: Sequence[str], *, prose: bool) -> bool:

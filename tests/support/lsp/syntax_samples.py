@@ -20,7 +20,6 @@ class Answers:
 
     comment: str | None  # alone on a line
     block: tuple[str, str]  # (document with the cursor marked, header of a block that may be written there)
-    definition: tuple[str, str] | None  # (line of a definition that stands once in its scope, its name)
     statement: tuple[str, str] | None  # (import statement, its module)
     file: tuple[str, str, str] | None = None  # (importer, module, the file that it means)
 
@@ -28,21 +27,18 @@ class Answers:
 _SCRIPT = Answers(
     comment="// so",
     block=("function f(a) {\n  ¦\n}\n", "if (a) {"),
-    definition=("export class A {", "A"),
     statement=('import { a } from "./b";', "./b"),
     file=("src/a.js", "./b", "src/b/index.js"),
 )
 _C = Answers(
     comment="// so",
     block=("int f(int a) {\n  ¦\n}\n", "if (a) {"),
-    definition=("struct A {", "A"),
     statement=('#include "b/c.h"', "b/c.h"),
     file=("src/a.c", "b/c.h", "include/b/c.h"),
 )
 _JAVA = Answers(
     comment="// so",
     block=("class A {\n  void f() {\n    ¦\n  }\n}\n", "if (a) {"),
-    definition=("public class A {", "A"),
     statement=("import a.b.C;", "a.b"),
     file=("src/D.java", "a.b.C", "src/a/b/C.java"),
 )
@@ -50,7 +46,6 @@ ANSWERS = {
     "python": Answers(
         comment="# so",
         block=("def f(a):\n    ¦\n", "if a:"),
-        definition=("async def f(a):", "f"),
         statement=("from a.b import c", "a.b"),
         file=("src/x.py", "a.b", "src/a/b.py"),
     ),
@@ -62,14 +57,12 @@ ANSWERS = {
     "rust": Answers(
         comment="// so",
         block=("fn f(a: bool) {\n    ¦\n}\n", "if a {"),
-        definition=("pub fn f() {", "f"),
         statement=("use crate::a::b;", "crate::a"),
         file=("src/lib.rs", "crate::a", "src/a.rs"),
     ),
     "go": Answers(
         comment="// so",
         block=("package m\n\nfunc f(a bool) {\n\t¦\n}\n", "if a {"),
-        definition=("func f() {", "f"),
         statement=('import "m/a"', "m/a"),
         file=("main.go", "m/a", "a/a.go"),
     ),
@@ -78,67 +71,58 @@ ANSWERS = {
     "kotlin": replace(
         _JAVA,
         block=("class A {\n    fun f(a: Boolean) {\n        ¦\n    }\n}\n", "if (a) {"),
-        definition=("data class A(val b: Int)", "A"),
         statement=("import a.b.C as D", "a.b"),
         file=("src/D.kt", "a.b.C", "src/a/b/C.kt"),
     ),
     "swift": Answers(
         comment="// so",
         block=("func f(a: Bool) {\n    ¦\n}\n", "if a {"),
-        definition=("public struct A {", "A"),
         statement=("@testable import struct A.B", "A"),
         file=("Tests/T.swift", "A", "Sources/A/A.swift"),
     ),
     "scala": replace(
         _JAVA,
         block=("class A {\n  def f(a: Boolean): Unit = {\n    ¦\n  }\n}\n", "if (a) {"),
-        definition=("case class A(b: Int)", "A"),
         statement=("import a.b.{C, D => E}", "a.b"),
         file=("src/D.scala", "a.b.C", "src/a/b/C.scala"),
     ),
     "php": Answers(
         comment="// so",
         block=("<?php\nfunction f($a) {\n  ¦\n}\n", "if ($a) {"),
-        definition=("function f($a) {", "f"),
         statement=("use A\\B;", "A"),
         file=("src/C.php", "A\\B", "src/A/B.php"),
     ),
     "bash": Answers(
         comment="# so",
         block=("f() {\n  ¦\n}\n", "if a; then"),
-        definition=("f() {", "f"),
         statement=('source "a.sh"', "a.sh"),
         file=("bin/x.sh", "a.sh", "bin/a.sh"),
     ),
     "ruby": Answers(
         comment="# so",
         block=("def f(a)\n  ¦\nend\n", "if a"),
-        definition=("def f(a)", "f"),
         statement=('require "a/b"', "a/b"),
         file=("bin/x.rb", "a/b", "lib/a/b.rb"),
     ),
     "lua": Answers(
         comment="-- so",
         block=("function f(a)\n  ¦\nend\n", "if a then"),
-        definition=("local function f(a)", "f"),
         statement=('local b = require("a.b")', "a.b"),
         file=("x.lua", "a.b", "a/b.lua"),
     ),
     "sql": Answers(
         comment="-- so",
         block=("SELECT 1;\n¦\n", "CREATE TABLE a ("),
-        definition=("create table if not exists a (", "a"),
         statement=None,
     ),
     "svelte": Answers(
         comment="<!-- so -->",
         block=("<script>\n  ¦\n</script>\n", "if (a) {"),
-        definition=("export function f() {", "f"),
         statement=None,
     ),
-    "css": Answers(comment="/* so */", block=("a {\n  color: red;\n}\n\n¦\n", ".b {"), definition=None, statement=None),
-    "html": Answers(comment="<!-- so -->", block=("<body>\n  ¦\n</body>\n", "<div>"), definition=None, statement=None),
-    "json": Answers(comment="// so", block=("{\n  ¦\n}\n", '"a": {'), definition=('"a": 1,', '"a"'), statement=None),
-    "yaml": Answers(comment="# so", block=("a:\n  ¦\n", "b:"), definition=("a: 1", "a"), statement=None),
-    "toml": Answers(comment="# so", block=("[a]\nb = 1\n\n¦\n", "[c]"), definition=("[a]", "a"), statement=None),
+    "css": Answers(comment="/* so */", block=("a {\n  color: red;\n}\n\n¦\n", ".b {"), statement=None),
+    "html": Answers(comment="<!-- so -->", block=("<body>\n  ¦\n</body>\n", "<div>"), statement=None),
+    "json": Answers(comment="// so", block=("{\n  ¦\n}\n", '"a": {'), statement=None),
+    "yaml": Answers(comment="# so", block=("a:\n  ¦\n", "b:"), statement=None),
+    "toml": Answers(comment="# so", block=("[a]\nb = 1\n\n¦\n", "[c]"), statement=None),
 }

@@ -18,11 +18,8 @@ from speclsp.lsp.syntax.languages.import_rules import (
 )
 from speclsp.lsp.syntax.languages.record import (
     C_RULES,
-    MODIFIERS,
     QUOTES,
     TRIPLE,
-    TYPES,
-    DefinitionRules,
     Language,
 )
 
@@ -61,7 +58,6 @@ JAVA = Language(
     files={"java": ".java"},
     rules=replace(C_RULES, long_string=TRIPLE),
     strings_end_on_line=True,
-    definition=TYPES,
     indexed=".java",
     imports=_IMPORTS,
 )
@@ -71,7 +67,6 @@ C_SHARP = Language(
     files={"csharp": ".cs"},
     rules=replace(C_RULES, long_string=TRIPLE + r'|@"(?:""|[^"])*(?:"|\Z)'),
     strings_end_on_line=True,
-    definition=TYPES,
     indexed=".cs",
     imports=_IMPORTS,
 )
@@ -80,9 +75,6 @@ PHP = Language(
     grammar_function="language_php",
     files={"php": ".php"},
     rules=replace(C_RULES, comment=r"//[^\n]*|#(?!\[)[^\n]*", string=QUOTES),
-    definition=DefinitionRules(
-        pattern=MODIFIERS + r"(?P<keyword>function|class|interface|trait|enum)\s+&?(?P<name>\w+)"
-    ),
     indexed=".php",
     imports=ImportRules(read=_php_imports, resolve=by_class, starts=r"(?:use|namespace)\s"),
 )
@@ -95,7 +87,6 @@ KOTLIN = Language(
     strings_end_on_line=True,
     line_ends=(" {}", " = x", " -> x", " catch (x: x) {}"),
     line_ends_inside=(": x", " -> x"),
-    definition=TYPES,
     indexed=".kt .kts",
     family="java",
     imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file, starts=r"import\s"),
@@ -115,7 +106,6 @@ SCALA = Language(
     strings_end_on_line=True,
     line_ends=(" {}", " = x", " => x", " x", "\n{indent}  x"),
     line_ends_inside=(": x", " => x"),
-    definition=TYPES,
     indexed=".scala .sc .sbt",
     family="java",
     imports=ImportRules(read=_scala_imports, resolve=_jvm_file, starts=r"import\s"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from speclsp.lsp.syntax.languages import placeholders
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, by_path, joined
-from speclsp.lsp.syntax.languages.record import C_RULES, TRIPLE, TYPES, DefinitionRules, Language, keyword_pattern
+from speclsp.lsp.syntax.languages.record import C_RULES, TRIPLE, Language
 
 _SWIFT_KINDS = "struct|class|enum|protocol|func|let|var|typealias"  # of the imported name
 
@@ -26,9 +26,6 @@ C = Language(
     rules=C_RULES,
     strings_end_on_line=True,
     has_preprocessor=True,
-    definition=DefinitionRules(
-        pattern=keyword_pattern("struct|class|union|enum", after=r"\s*(?:final\s*)?(?::[^:].*)?\{")
-    ),
     indexed=".c",
     imports=ImportRules(read=_c_imports, resolve=by_path, starts=r"#\s*include\b", written_suffixes=(".h", ".hpp")),
 )
@@ -73,10 +70,6 @@ GO = Language(
     rules=replace(C_RULES, long_string=r"`[^`]*(?:`|\Z)", statement_end="", stub=""),
     strings_end_on_line=True,
     line_ends=("{}", " {}", "\n}"),
-    definition=DefinitionRules(
-        pattern=r"(?P<keyword>func|type)\s+(?P<name>(?:\(\w*\s*\*?\w+(?:\[[^\]]*\])?\)\s*)?\w+)\s*[(\[ ]",
-        repeatable=("init", "_"),
-    ),
     indexed=".go",
     imports=ImportRules(read=_go_imports, resolve=_go_file, starts=r"import\b", manifests={"go.mod": _go_manifest}),
 )
@@ -176,11 +169,6 @@ RUST = Language(
     # A semicolon at the end of a block changes the block's value, so none is added.
     rules=replace(C_RULES, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""),
     placeholders=placeholders.rust,
-    definition=DefinitionRules(
-        pattern=keyword_pattern("fn|struct|enum|trait|union|type|mod|const|static(?: mut)?|macro_rules!"),
-        repeatable=("_",),
-        repeats_below=r"#\[(?:cfg|rustc)",
-    ),
     indexed=".rs",
     imports=ImportRules(
         read=_rust_imports,
@@ -217,7 +205,6 @@ SWIFT = Language(
     strings_end_on_line=True,
     line_ends=(" {}", " = x", " x", " else {}", " catch {}", " x {}"),
     line_ends_inside=(": x", " x in"),
-    definition=TYPES,
     indexed=".swift",
     imports=ImportRules(read=_swift_imports, resolve=_swift_file, starts=r"(?:@\w+\s+)?import\s"),
 )

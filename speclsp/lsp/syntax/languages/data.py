@@ -8,9 +8,7 @@ from itertools import islice
 from speclsp.lsp.syntax.languages.record import (
     BRACKET,
     HASH,
-    SECTIONS,
     TRIPLE,
-    DefinitionRules,
     Language,
     LexicalRules,
 )
@@ -41,7 +39,6 @@ CSS = Language(
     rules=LexicalRules(block_comment=r"/\*.*?(?:\*/|\Z)", statement_end=";"),
     is_data=True,
     line_ends=("{}", ": 0;", " 0;", ";"),
-    definition=None,
     indexed="",
     imports=None,
 )
@@ -61,7 +58,6 @@ HTML = Language(
     ),
     is_data=True,
     line_ends=(),
-    definition=None,
     indexed="",
     imports=None,
 )
@@ -74,7 +70,6 @@ JSON = Language(
     is_data=True,
     line_ends=('"x": 0', ": 0", "0"),
     line_ends_inside=(": 0",),
-    definition=DefinitionRules(pattern=r"(?P<keyword>)(?P<name>\"(?:\\.|[^\"\\])*\")\s*:"),
     indexed="",
     imports=None,
 )
@@ -91,7 +86,6 @@ YAML = Language(
     by_indentation=True,
     is_data=True,
     line_ends=(" x", ": 0"),
-    definition=DefinitionRules(pattern=r"(?P<keyword>)(?P<name>[\w.-]+):(?=\s|$)"),
     indexed="",
     imports=None,
 )
@@ -103,7 +97,6 @@ TOML = Language(
     ),
     is_data=True,
     line_ends=(" = 0", "0"),
-    definition=SECTIONS,
     indexed="",
     imports=None,
 )
@@ -119,10 +112,6 @@ SQL = Language(
         opens_here=BRACKET + r"|(?i:\b(?:begin|then|else|loop)\s*$)",
         ends=r"(?i:end\b)",
         statement_end=";",
-    ),
-    definition=DefinitionRules(
-        pattern=r"(?i:create\s+(?:or\s+replace\s+)?(?P<keyword>table|view|index)\s+"
-        r"(?:if\s+not\s+exists\s+)?(?P<name>[\w.\"`]+))"
     ),
     indexed=".sql",
     imports=None,

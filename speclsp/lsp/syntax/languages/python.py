@@ -9,7 +9,6 @@ from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, Known
 from speclsp.lsp.syntax.languages.record import (
     BRACKET,
     TRIPLE,
-    DefinitionRules,
     Language,
     LexicalRules,
     Replacement,
@@ -117,10 +116,6 @@ PYTHON = Language(
         "finally": "try|except|else",
         "case": "case",
     },
-    definition=DefinitionRules(
-        pattern=r"(?:async\s+)?(?P<keyword>def|class)\s+(?P<name>\w+)\s*[(:\[]",
-        repeats_below=r"@(?:[\w.]+\.)?(?:overload|\w*(?:dispatch|register|validator|setter|getter|deleter)\b|\w+\.\w+)",
-    ),
     types=TypeRules(_STRUCTURES, (frozenset(_STRUCTURES), _LOWER_CASE)),
     indexed=".py .pyi",
     imports=ImportRules(

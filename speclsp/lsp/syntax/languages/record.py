@@ -40,15 +40,6 @@ class LexicalRules:
     stub: str | None = None  # completes a signature, in place of a "{" or ":" at its end; None: no such members
 
 
-class DefinitionRules(NamedTuple):
-    """Rules for a definition that stands once in its scope."""
-
-    pattern: str  # a line that begins one, without its indentation; groups `keyword` and `name`
-    repeatable: tuple[str, ...] = ()  # names that may stand twice
-    repeats_below: str = ""  # a line, without its indentation, below which a name may stand twice
-    has_overloads: bool = False  # a function's signature without a body may stand beside it
-
-
 Replacement = tuple[str, str]  # a part of a type, before and after
 
 
@@ -91,12 +82,11 @@ class Language:
     # offsets of the names in placeholders of `text[start:end]`, a node captured as @placeholders: "hello {name}"
     placeholders: Callable[[str, int, int], Iterator[int]] = lambda _text, _start, _end: iter(())
     has_fences: bool = False  # prose; the code in its fences is of other languages
-    is_data: bool = False  # no program: its lines repeat, and its keys and sections are no definitions of code
+    is_data: bool = False  # no program: its lines repeat
     line_ends: tuple[str, ...] | None = None  # behind the closing brackets; None: as in C (C_ENDS and C_INSIDE)
     line_ends_inside: tuple[str, ...] = ()  # in front of the closing brackets
     branches: Mapping[str, str] = field(default_factory=dict)  # first word -> first words of the headers it may follow
     branch_words: str = ""  # first words of a line that ends a block, in a language with a word at each block's end
-    definition: DefinitionRules | None
     # next edits
     keywords: Keywords = MANY_LANGUAGES
     types: TypeRules = NO_TYPE_RULES
@@ -124,16 +114,3 @@ C_RULES = LexicalRules(
 )
 TRIPLE = r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
 HASH = r"(?<!\S)#[^\n]*"
-MODIFIERS = (
-    r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|open|async|unsafe"
-    r"|extern|inline|local|data|case|typedef|pub(?:\([^)]*\))?|const(?=\s+(?:fn|unsafe|async|enum)\b))\s+)*"
-)
-
-
-def keyword_pattern(words: str, after: str = r"(?![\w$])") -> str:
-    """Pattern of a definition with one keyword and a name."""
-    return rf"{MODIFIERS}(?P<keyword>{words})\s+(?P<name>(?!(?:fn|unsafe|async|enum)\b)[A-Za-z_$][\w$]*){after}"
-
-
-TYPES = DefinitionRules(pattern=keyword_pattern("class|interface|enum|record|struct|object|trait|protocol"))
-SECTIONS = DefinitionRules(pattern=r"(?P<keyword>\[)(?P<name>[^\[\]]+)\]")

@@ -13,9 +13,7 @@ from speclsp.lsp.syntax.languages.record import (
     C_RULES,
     QUOTES,
     UNKNOWN_MARKUP,
-    DefinitionRules,
     Language,
-    keyword_pattern,
 )
 
 _SUFFIXES = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
@@ -87,10 +85,6 @@ def _paths(text: str) -> Iterator[tuple[str, str, str]]:
                 yield "paths", name.removesuffix("*"), posixpath.join(base, target.removesuffix("*"))
 
 
-SCRIPT_DEFINITION = DefinitionRules(
-    pattern=keyword_pattern(r"function\*?|class|enum|const|let", after=r"(?![\w$])(?=\s*[=:({<]|\s+extends)")
-)
-TYPED_DEFINITION = SCRIPT_DEFINITION._replace(has_overloads=True)
 _RULES = replace(C_RULES, string=QUOTES, long_string=r"`(?:\\.|[^`\\])*(?:`|\Z)")
 _IMPORTS = ImportRules(
     read=_imports,
@@ -109,7 +103,6 @@ JAVASCRIPT = Language(
     magics=("javascript", "js"),
     rules=replace(_RULES, stub=" {}", markup="in code"),
     strings_end_on_line=True,
-    definition=SCRIPT_DEFINITION,
     indexed=".js .jsx .mjs .cjs",
     imports=_IMPORTS,
 )
@@ -121,7 +114,6 @@ TYPESCRIPT = Language(
     files={"typescript": ".ts .cts .mts"},
     rules=_RULES,
     strings_end_on_line=True,
-    definition=TYPED_DEFINITION,
     indexed=".ts .mts .cts",
     family="javascript",
     imports=_IMPORTS,
@@ -141,7 +133,6 @@ SVELTE = Language(
     header_is_body=True,
     rules=UNKNOWN_MARKUP,
     line_ends=(),
-    definition=TYPED_DEFINITION,
     indexed="",
     imports=None,
 )

@@ -9,28 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from speclsp.lsp.syntax.languages.record import (
-    SECTIONS,
-    TYPES,
     UNKNOWN_MARKUP,
     UNKNOWN_RULES,
-    DefinitionRules,
     Language,
-    keyword_pattern,
 )
-from speclsp.lsp.syntax.languages.scripts import TYPED_DEFINITION
 
 PLAIN = "plaintext"
-UNKNOWN = Language(
-    name="", files={}, rules=UNKNOWN_RULES, definition=None, indexed="", imports=None
-)  # of any other language id
+UNKNOWN = Language(name="", files={}, rules=UNKNOWN_RULES, indexed="", imports=None)  # of any other language id
 
 _COMPONENT = replace(UNKNOWN_MARKUP, markup="in code")  # with types of TypeScript
 
 
-def _language(name: str, files: str = "", definition: DefinitionRules | str | None = None) -> Language:
+def _language(name: str, files: str = "") -> Language:
     """`name`: the LSP language id; `files`: suffixes and whole names of its files."""
-    rules = DefinitionRules(pattern=definition) if isinstance(definition, str) else definition
-    return replace(UNKNOWN, name=name, files={name: files} if files else {}, definition=rules)
+    return replace(UNKNOWN, name=name, files={name: files} if files else {})
 
 
 WITHOUT_GRAMMAR: tuple[Language, ...] = (
@@ -41,7 +33,7 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("cmake", ".cmake CMakeLists.txt"),
     _language("coffeescript", ".coffee"),
     _language("crystal", ".cr"),
-    _language("dart", ".dart", TYPES),
+    _language("dart", ".dart"),
     _language("dockerfile", "Dockerfile Containerfile .dockerfile"),
     _language("elixir", ".ex .exs"),
     _language("elm", ".elm"),
@@ -50,13 +42,13 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("fsharp", ".fs .fsi .fsx"),
     _language("gleam", ".gleam"),
     _language("glsl", ".glsl .vert .frag"),
-    _language("graphql", ".graphql .gql", keyword_pattern("type|input|enum|interface|scalar|union")),
-    _language("groovy", ".groovy .gradle Jenkinsfile", TYPES),
+    _language("graphql", ".graphql .gql"),
+    _language("groovy", ".groovy .gradle Jenkinsfile"),
     _language("haskell", ".hs"),
     _language("haxe", ".hx"),
     _language("hcl", ".hcl"),
     _language("ignore", ".gitignore .dockerignore .npmignore .eslintignore .prettierignore"),
-    _language("ini", ".ini .cfg .editorconfig", SECTIONS),
+    _language("ini", ".ini .cfg .editorconfig"),
     _language("julia", ".jl"),
     replace(_language("latex"), magics=("latex",)),
     _language("less", ".less"),
@@ -74,12 +66,12 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("objective-cpp", ".mm"),
     _language("ocaml", ".ml .mli"),
     _language("pascal", ".pas"),
-    replace(_language("perl", ".pl .pm", r"(?P<keyword>sub)\s+(?P<name>\w+)"), magics=("perl",)),
+    replace(_language("perl", ".pl .pm"), magics=("perl",)),
     _language("pip-requirements", "requirements.txt"),
     _language("powershell", ".ps1 .psm1"),
     _language("prisma", ".prisma"),
     _language("properties", ".properties"),
-    _language("proto3", ".proto", keyword_pattern("message|service|enum|rpc")),
+    _language("proto3", ".proto"),
     _language("purescript", ".purs"),
     replace(_language("r", ".r"), magics=("R",)),
     _language("racket", ".rkt"),
@@ -91,21 +83,17 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     replace(_language("svg"), rules=UNKNOWN_MARKUP, magics=("svg",)),
     _language("systemverilog", ".sv .svh"),
     _language("tcl", ".tcl"),
-    _language(
-        "terraform",
-        ".tf .tfvars",
-        r"(?P<keyword>resource|data|variable|output|module)\s+(?P<name>\"[^\"]*\"(?:\s+\"[^\"]*\")?)",
-    ),
+    _language("terraform", ".tf .tfvars"),
     _language("vb", ".vb"),
     _language("verilog", ".v"),
     _language("vhdl", ".vhd .vhdl"),
     _language("vim", ".vim"),
-    replace(_language("vue", ".vue", TYPED_DEFINITION), rules=_COMPONENT),
+    replace(_language("vue", ".vue"), rules=_COMPONENT),
     replace(
         _language("xml", ".xml .xsd .xsl .svg"),
         aliases=("xsl", "handlebars", "django-html", "erb", "vue-html"),
         rules=UNKNOWN_MARKUP,
     ),
-    _language("zig", ".zig", keyword_pattern("fn|const")),
+    _language("zig", ".zig"),
     _language(PLAIN, ".txt"),
 )

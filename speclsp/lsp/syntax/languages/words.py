@@ -9,8 +9,6 @@ from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, Known
 from speclsp.lsp.syntax.languages.record import (
     BRACKET,
     HASH,
-    MODIFIERS,
-    DefinitionRules,
     Language,
     LexicalRules,
 )
@@ -44,7 +42,6 @@ BASH = Language(
     ),
     line_ends=("\n:\nfi", "\n:\ndone", "; then\n:\nfi", "; do\n:\ndone", "\nesac", "\n;;\nesac", "\n:\n}"),
     branch_words="fi|done|esac|else|elif",
-    definition=DefinitionRules(pattern=r"(?:function\s+)?(?P<keyword>)(?P<name>[\w-]+)\s*\(\)"),
     indexed=".sh .bash",
     imports=_IMPORTS,
 )
@@ -64,7 +61,6 @@ RUBY = Language(
     ),
     line_ends=("\nend", " x\nend", "\nend\nend"),
     branch_words="end|else|elsif|when|rescue|ensure",
-    definition=DefinitionRules(pattern=r"(?P<keyword>def)\s+(?P<name>(?:self\.)?\w+[?!=]?)"),
     indexed=".rb",
     imports=_IMPORTS,
 )
@@ -82,7 +78,6 @@ LUA = Language(
     strings_end_on_line=True,
     line_ends=("\nend", " then\nend", " x then\nend", " = x", "\nuntil x"),
     branch_words="end|else|elseif|until",
-    definition=DefinitionRules(pattern=MODIFIERS + r"(?P<keyword>function)\s+(?P<name>[\w.:]+)\s*\("),
     indexed=".lua",
     imports=_IMPORTS._replace(resolve=_lua_file, starts=r"local\s[^=\n]*=\s*require\b"),
 )

@@ -22,7 +22,7 @@ from speclsp.lsp.syntax import bindings, grammars, languages, lexical_rules, tre
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
 from speclsp.lsp.syntax.languages.keywords import Keywords
 from speclsp.lsp.syntax.languages.python import PYTHON
-from speclsp.lsp.syntax.languages.record import DefinitionRules, Language
+from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.languages.without_grammar import UNKNOWN, WITHOUT_GRAMMAR
 from speclsp.lsp.syntax.languages.words import RUBY
 from speclsp.lsp.syntax.tree import query_sections
@@ -72,7 +72,7 @@ def test_every_language_with_a_grammar_has_answers():
 
 def test_a_record_without_an_answer_is_refused():
     with pytest.raises(TypeError, match="imports"):
-        Language(name="x", files={}, rules=UNKNOWN.rules, definition=None, indexed="")  # type: ignore[call-arg]
+        Language(name="x", files={}, rules=UNKNOWN.rules, indexed="")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,16 +93,6 @@ def test_the_header_of_a_block_opens_it_and_breaks_no_syntax(name: str):
     assert not lexical_rules.opens_block("x y", BY_NAME[name].rules, above=True)
     suggestion = suggest(marked, header, name)
     assert not isinstance(suggestion, Reason) and suggestion.text.startswith(header)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_definition_has_a_name(name: str):
-    rules, definition = BY_NAME[name].definition, ANSWERS[name].definition
-    assert (rules is None) == (definition is None)
-    if rules is not None and definition is not None:
-        match = re.match(rules.pattern, definition[0])
-        assert match is not None and match["name"] == definition[1]
-        assert match["keyword"] in definition[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -214,7 +204,6 @@ NEW_LANGUAGES = {  # a record with the grammar of a language like it, and a text
             RUBY,
             name="elixir",
             grammar_module="tree_sitter_ruby",
-            definition=DefinitionRules(pattern=r"(?P<keyword>defp?)\s+(?P<name>\w+)"),
             keywords=Keywords(functions="def|defp", types="defmodule"),
         ),
         "defmodule Box do\n  defp <area|surface>(box) do\n    box\n  end\n\n"
@@ -225,7 +214,6 @@ NEW_LANGUAGES = {  # a record with the grammar of a language like it, and a text
             PYTHON,
             name="nim",
             grammar_module="tree_sitter_python",
-            definition=DefinitionRules(pattern=r"(?P<keyword>proc)\s+(?P<name>\w+)"),
             keywords=Keywords(functions="proc|iterator", variables="let|var|const"),
         ),
         "proc <area|surface>(box: int): int =\n  box\n\necho <area|surface>(2)\necho area(3)\n",
@@ -259,8 +247,3 @@ def test_a_new_language_offers_the_uses_of_a_renamed_function(new_language: Lang
     offer = desk.propose()
     assert not isinstance(offer, str), offer
     assert desk.applied(offer) == edit.sub(r"\2", text).replace("area", "surface")
-
-
-def test_a_new_language_has_its_definitions_checked_in_suggestions(new_language: Language):
-    header = {"elixir": "defp area(box) do", "nim": "proc area(box: int): int ="}[new_language.name]
-    assert suggest(f"{header}\n  box\n\n¦\n", header, new_language.name) == Reason.DEFINED
