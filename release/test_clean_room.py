@@ -55,11 +55,10 @@ class CleanRoom:
     def speclsp(self) -> Path:
         return self.root / "venv/bin/speclsp"
 
-    def run(self, *command: str | Path, stdin: str = "", timeout_s: float = STEP_S) -> str:
+    def run(self, *command: str | Path, timeout_s: float = STEP_S) -> str:
         """Standard output of a command that must succeed."""
         done = subprocess.run(
             [str(word) for word in command],
-            input=stdin,
             cwd=self.root,
             env=self.environment,
             capture_output=True,
@@ -174,7 +173,8 @@ def test_setup_demo_and_complete_work_from_the_wheel(room: CleanRoom) -> None:
     assert "is completed with" in room.run(room.speclsp, "setup", "--yes", "--model", MODEL)
     demo = room.run(room.speclsp, "demo", "--repeats", "1")
     assert "identical" in demo, demo
-    assert "width" in room.run(room.speclsp, "complete", "-", "--language", "python", stdin=CODE)
+    (room.root / "area.py").write_text(CODE)
+    assert "width" in room.run(room.speclsp, "complete", "area.py:6:12")
     assert "ended process" in room.run(room.speclsp, "engine", "stop"), "the shared engine stays for the next command"
 
 
@@ -212,8 +212,8 @@ def test_the_pure_wheel_and_the_sdist_install_and_complete(
     room.run(python, "-m", "pip", "install", "-qq", "--no-deps", artifact(pattern), timeout_s=INSTALL_S)
     borrow_dependencies(room, python)
     assert compiled(room, python) == libraries
-    complete = ("complete", "-", "--language", "python", "--model", "tiny")
-    room.run(python, "-m", "speclsp", *complete, stdin=CODE)
+    (room.root / "area.py").write_text(CODE)
+    room.run(python, "-m", "speclsp", "complete", "area.py:6:12", "--model", "tiny")
 
 
 def test_each_vsix_names_its_platform_and_carries_the_server() -> None:

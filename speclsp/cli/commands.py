@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING
 from speclsp import config
 from speclsp.cli import terminal
 from speclsp.cli.command_line import FAILURE, SUCCESS, complain, flags
-from speclsp.config import Config
-from speclsp.errors import ConfigError, InputError
+from speclsp.errors import ConfigError
 
 if TYPE_CHECKING:
     from speclsp.cli.complete import PrintedAnswer
-    from speclsp.lsp.documents.document import Snapshot
 
 
 # ── the language server and the engine ──
@@ -104,8 +102,8 @@ def run_complete(options: argparse.Namespace) -> int:
     from speclsp.cli import complete
     from speclsp.cli.complete import backend_answer
 
-    snapshot = requested_snapshot(options, settings)  # before any model: it may be wrong
-    point = complete.prepare(snapshot, settings, speculate=not options.no_speculation)
+    snapshot = complete.at_position(options.spot, settings.context.max_file_bytes)  # before any model: it may be wrong
+    point = complete.prepare(snapshot, settings)
     if not isinstance(point, complete.CompletionPoint):
         answer = complete.PrintedAnswer(reason=point.reason)
         about: dict[str, object] = {}
@@ -113,8 +111,7 @@ def run_complete(options: argparse.Namespace) -> int:
         answer, status = asyncio.run(backend_answer.answer(settings, point))
         about = complete.about(status)
     if options.json:
-        speculation = settings.engine.speculative_decoding and not options.no_speculation
-        print(json.dumps(as_json(options.spot, answer, about, speculation)))
+        print(json.dumps(as_json(options.spot, answer, about, settings.engine.speculative_decoding)))
     elif isinstance(point, complete.CompletionPoint) and answer.text and terminal.coloured(sys.stdout):
         print(complete.drawn(point, answer, colour=True))
     elif answer.text:
@@ -122,21 +119,6 @@ def run_complete(options: argparse.Namespace) -> int:
     if answer.reason and not options.json:
         complain(f"no suggestion at this position: {answer.reason.meaning}.", SUCCESS)
     return SUCCESS
-
-
-def requested_snapshot(options: argparse.Namespace, settings: Config) -> Snapshot:
-    """The position in a file, or in the text from stdin. Raises ConfigError, InputError."""
-    from speclsp.cli import complete
-
-    max_bytes = settings.context.max_file_bytes
-    if options.spot != "-":
-        for name in ("language", "at"):
-            if getattr(options, name):
-                raise ConfigError(f"--{name}", getattr(options, name), "`-` in place of FILE:LINE:COL")
-        return complete.at_position(options.spot, max_bytes)
-    if not options.language:
-        raise InputError("the text from stdin needs its language, as in `speclsp complete - --language python`.")
-    return complete.from_pipe(sys.stdin.buffer.read(max_bytes + 1), options.language, options.at, max_bytes)
 
 
 def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], speculation: bool) -> dict[str, object]:

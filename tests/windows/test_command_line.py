@@ -30,7 +30,6 @@ COMMANDS = {  # {command: (words of a run without a network, exit code, a part o
     "models list": ((), 0, "qwen2.5-coder-0.5b"),
     "models pull": (("tiny",), 0, "tiny is ready"),
     "models verify": (("tiny",), 0, "tiny/target: complete; no checksums are known"),
-    "models path": (("tiny",), 0, "\\models\\tiny\\target"),
     "models remove": (("qwen2.5-coder-0.5b", "--yes"), 2, "is not downloaded, so there is nothing to remove."),
     "config list": ((), 0, "Local\\speclsp\\config.toml"),
     "config get": (("completion.eagerness",), 0, "medium"),

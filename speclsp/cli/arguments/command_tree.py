@@ -97,7 +97,6 @@ def _add_models(tree: Tree) -> None:
     for name, run, about in (
         ("pull", models.run_pull, "Download a model, or repair a damaged download"),
         ("verify", models.run_verify, "Check every byte of a downloaded model against its checksums"),
-        ("path", models.run_path, "Print the directory of a downloaded model; exit code 1 if it is missing"),
     ):
         action = actions.add(name, run, about)
         action.add_argument("name", metavar="NAME", nargs="?", help="Name the model (default: the current one)")
@@ -129,16 +128,7 @@ def _add_config(tree: Tree) -> None:
 
 def _add_complete(tree: Tree) -> None:
     complete = tree.command("complete", commands.run_complete, "Complete at FILE:LINE:COL and print the suggestion")
-    complete.add_argument(
-        "spot", metavar="FILE:LINE:COL", help="Complete here (line and column count from 1), or `-` for text from stdin"
-    )
-    complete.add_argument("--language", metavar="ID", default="", help="Name the language of stdin, as in python")
-    complete.add_argument(
-        "--at", metavar="LINE:COL", default="", help="Put the cursor here in the text from stdin (default: its end)"
-    )
-    complete.add_argument(
-        "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
-    )
+    complete.add_argument("spot", metavar="FILE:LINE:COL", help="Complete here (line and column count from 1)")
     _add_json(complete)
     _add_settings(complete)
 

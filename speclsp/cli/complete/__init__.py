@@ -14,7 +14,6 @@ from speclsp.cli.complete.own_model import choose_card, draw, fetch, needed, ope
 from speclsp.cli.complete.positions import (
     at_mark,
     at_position,
-    from_pipe,
     offset,
     snapshot_of,
 )

@@ -47,11 +47,8 @@ class PrintedAnswer:
     result: Result = field(default_factory=Result)
 
 
-def prepare(snapshot: Snapshot, config: Config, speculate: bool = True) -> CompletionPoint | NoSuggestion:
-    """The prompt's parts and the rules for the end of the suggestion; NoSuggestion where no model is needed.
-
-    `speculate` false: decode without drafts, whatever the settings say.
-    """
+def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestion:
+    """The prompt's parts and the rules for the end of the suggestion; NoSuggestion where no model is needed."""
     from speclsp.lsp.context import build
     from speclsp.lsp.postprocess import plan as postprocess
     from speclsp.lsp.syntax.parser import SyntaxParser
@@ -62,10 +59,7 @@ def prepare(snapshot: Snapshot, config: Config, speculate: bool = True) -> Compl
     if isinstance(plan, postprocess.NoSuggestion):
         return plan
     context = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
-    request = replace(
-        engine_request(context, plan.max_tokens),
-        speculate=speculate and config.engine.speculative_decoding,
-    )
+    request = replace(engine_request(context, plan.max_tokens), speculate=config.engine.speculative_decoding)
     return CompletionPoint(snapshot=snapshot, request=request, plan=plan)
 
 

@@ -1,4 +1,4 @@
-"""Positions to complete: FILE:LINE:COL, the text of a pipe, or the mark of an example become a Snapshot."""
+"""Positions to complete: FILE:LINE:COL, or the mark of an example, become a Snapshot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from speclsp.errors import InputError, nearest
+from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax import grammars
 from speclsp.private_files.os_errors import sentence
@@ -31,34 +31,12 @@ def read_text(path: Path, max_bytes: int) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(sentence(error, path, "be read")) from error
-    return decoded(data, str(path), "a binary file")
-
-
-def decoded(data: bytes, name: str, binary: str) -> str:
-    """The text of UTF-8 bytes. Raises InputError for other bytes; `binary` is the noun of its message."""
     if b"\0" in data:
-        raise InputError(f"{name} is {binary} (it holds a NUL byte); only text can be completed.")
+        raise InputError(f"{path} is a binary file (it holds a NUL byte); only text can be completed.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text (byte {error.start} is 0x{data[error.start]:02x}).") from error
-
-
-def from_pipe(data: bytes, language: str, at: str, max_bytes: int) -> Snapshot:
-    """The text of a pipe with the cursor at `at` (LINE:COL), or at its end. Raises InputError."""
-    language_id = grammars.canonical_id(language)
-    if not language_id:
-        near = nearest(language, grammars.LANGUAGE_IDS)
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(grammars.LANGUAGE_IDS)}."
-        raise InputError(f"unknown language {language!r}: {hint}")
-    if len(data) > max_bytes:
-        raise InputError(f"stdin has more bytes than context.max_file_bytes = {max_bytes}.")
-    text = decoded(data, "stdin", "binary")
-    match = re.fullmatch(r"(-?\d+):(-?\d+)", at) if at else None
-    if at and not match:
-        raise InputError(f"--at {at!r} is not a position: expected LINE:COL, as in 12:5.")
-    cursor = offset(text, int(match[1][:12]), int(match[2][:12]), "stdin") if match else len(text)
-    return snapshot_of(Path(grammars.file_name(language_id, "stdin")), text, cursor)
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start} is 0x{data[error.start]:02x}).") from error
 
 
 def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:

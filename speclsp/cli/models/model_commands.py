@@ -51,20 +51,6 @@ def run_pull(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def run_path(options: argparse.Namespace) -> int:
-    """Print the target's directory, then the draft's, a line each."""
-    settings, card = selected(options)
-    from speclsp.cli import complete
-    from speclsp.weights import store
-
-    paths = {weights.name: store.path(weights, settings.models_dir) for weights in complete.needed(settings, card)}
-    for weights in complete.needed(settings, card):
-        if paths[weights.name] is None:
-            return complain(store.obstacle(weights, settings.models_dir), FAILURE)
-    sys.stdout.writelines(f"{path}\n" for path in paths.values())
-    return SUCCESS
-
-
 def run_verify(options: argparse.Namespace) -> int:
     """Hash the weights; exit code 1, with the repair command, for a wrong byte or a missing file."""
     settings, card = selected(options)

@@ -1,7 +1,7 @@
 """Finds the grammar for a language id or a file, and the language id for a file name or a notebook's cell magic.
 
 The names of grammars are those of languages.LANGUAGES. The tables of language ids serve a text that no editor has named
-a language id for: a file, a pipe, a notebook's cell with a magic.
+a language id for: a file, a notebook's cell with a magic.
 """
 
 from __future__ import annotations
@@ -31,13 +31,11 @@ _FILES = [  # (language id, suffixes and whole names of its files)
     for language_id, names in language.files.items()
 ]
 _ID_OF_FILE: Mapping[str, str] = {name.lower(): language_id for language_id, names in _FILES for name in names}
-_FILE_OF_ID: Mapping[str, str] = {language_id: names[0] for language_id, names in _FILES}
 _ID_OF_MAGIC: Mapping[str, str] = {
     magic: next(iter(language.files), language.name)
     for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
     for magic in language.magics
 }
-LANGUAGE_IDS: tuple[str, ...] = tuple(sorted(_FILE_OF_ID))
 
 
 def grammar(language_id: str) -> str | None:
@@ -72,18 +70,3 @@ def language_id(file_name: str) -> str:
 def magic_id(magic: str) -> str:
     """The language id of a cell that begins with %%MAGIC; "" for a magic that names no language."""
     return _ID_OF_MAGIC.get(magic, "")
-
-
-def canonical_id(language: str) -> str:
-    """The id in LANGUAGE_IDS for a language id or a common name, as "python" for "py"; "" for an unknown one."""
-    name = language.strip().lower()
-    if name in _FILE_OF_ID:
-        return name
-    known = BY_NAME.get(grammar(name) or "")
-    return next(iter(known.files), "") if known is not None else ""
-
-
-def file_name(language: str, stem: str) -> str:
-    """The name of a file with a language id of LANGUAGE_IDS; one with a fixed name, as Dockerfile, has no stem."""
-    name = _FILE_OF_ID[language]
-    return stem + name if name.startswith(".") and name != ".gitignore" else name

@@ -48,7 +48,7 @@ def check_whole(house: FaultyHubRun, name: str = "hubbed", size: int = 0) -> Non
 
 
 def check_nothing_is_loaded(house: FaultyHubRun, name: str = "hubbed") -> None:
-    code, output = house.fork("models", "path", name)
+    code, output = house.fork("models", "verify", name)
     assert (code, "is not on this machine" in output) == (1, True), "a part counts for nothing"
 
 

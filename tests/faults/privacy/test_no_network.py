@@ -37,7 +37,7 @@ def test_the_command_line_works_without_a_network(promise: Measured, soak: bool,
     file.write_text(SOURCE)
     place = f"{file}:5:12"
     commands = [
-        ["complete", place, "--model", "tiny", "--no-speculation"],  # starts the shared engine
+        ["complete", place, "--model", "tiny"],  # starts the shared engine
         ["models", "list"],
         ["models", "verify", "tiny"],
         ["doctor", "--model", "tiny"],

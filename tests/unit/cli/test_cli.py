@@ -208,7 +208,8 @@ def test_a_position_counts_characters_and_every_line_end_as_one(
 def test_json_has_the_numbers(run: Run, tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    code, out, err = run("complete", f"{path}:1:5", "--model", "echo", "--json", "--no-speculation")
+    plain = ("--set", "engine.speculative_decoding=false")
+    code, out, err = run("complete", f"{path}:1:5", "--model", "echo", "--json", *plain)
     report = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert report["suggestion"] == echo("x = ", "")
@@ -251,52 +252,11 @@ def test_the_marks_of_drafted_text_stay_on_it_in_the_output():
     assert complete.draft_marks(answer) == [True, False, True, True, True, False]
 
 
-def test_the_text_of_a_pipe_is_completed_at_its_end_or_at_a_position(run: Run, monkeypatch: pytest.MonkeyPatch):
-    text = "def add(a, b):\n    return \n"
-    for words, cursor in (((), len(text)), (("--at", "2:12"), len(text) - 1)):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        code, out, err = run("complete", "-", "--language", "python", "--model", "echo", *words)
-        assert (code, out, err) == (0, echo(text[:cursor], text[cursor:]) + "\n", "")
-
-
-@pytest.mark.parametrize(
-    ("language", "language_id", "name"),
-    ROWS["a_pipe_may_hold_every_language_that_the_server_serves"],
-)
-def test_a_pipe_may_hold_every_language_that_the_server_serves(language: str, language_id: str, name: str):
-    snapshot = complete.from_pipe(b"x", language, "", 1000)
-    assert (snapshot.language, snapshot.uri.rpartition("/")[2]) == (language_id, name)
-
-
-@pytest.mark.parametrize(
-    ("words", "data", "says"),
-    [
-        ((), b"x", "needs its language, as in `speclsp complete - --language python`"),
-        (("--language", "pyton"), b"x", "unknown language 'pyton': did you mean 'python'?"),
-        (("--language", "python", "--at", "9:1"), b"x", "stdin has no line 9: it has 1, counted from 1."),
-        (("--language", "python", "--at", "here"), b"x", "--at 'here' is not a position: expected LINE:COL"),
-        (("--language", "python"), b"\0", "stdin is binary"),
-        (("--language", "python"), b"\xff", "stdin is not UTF-8 text"),
-        (("--language", "python"), b"x" * 2000, "stdin has more bytes than context.max_file_bytes = 1000."),
-    ],
-)
-def test_a_pipe_that_cannot_be_completed_gives_one_line(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], data: bytes, says: str
-):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    code, out, err = run("complete", "-", "--model", "echo", "--set", "context.max_file_bytes=1000", *words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert says in err
-
-
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_installed_weights_are_found_and_verified_without_a_download(run: Run):
-    target, draft = (ROOT / "models" / "tiny" / role for role in ("target", "draft"))
-    assert run("models", "path", "tiny") == (0, f"{target}\n", "")
     with_draft = ("tiny", "--set", "engine.draft=true")
-    assert run("models", "path", *with_draft) == (0, f"{target}\n{draft}\n", "")
     verified = "".join(f"tiny/{role}: complete; no checksums are known\n" for role in ("target", "draft"))
     assert run("models", "verify", *with_draft)[:2] == (0, verified)
     assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
@@ -304,8 +264,8 @@ def test_installed_weights_are_found_and_verified_without_a_download(run: Run):
 
 def test_without_a_name_the_settings_choose_the_model(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # a hub that does not answer
-    assert run("models", "path", "--set", "model=tiny")[0] == 0
-    code, out, err = run("models", "path", "--set", "device=cpu")
+    assert run("models", "verify", "--set", "model=tiny")[0] == 0
+    code, out, err = run("models", "verify", "--set", "device=cpu")
     assert (code, out) == (1, "")
     assert err == (
         "speclsp: qwen2.5-coder-0.5b-instruct is not on this machine: "

@@ -191,6 +191,6 @@ def test_doctor_and_setup_alone_print_the_reason_for_the_model_once(
     monkeypatch.setattr(setup, "test_completion", lambda config, card: None)
     for words in (["doctor"], ["setup", "--yes"]):
         assert printed(capsys, *words).count(REASON) == 1
-    for action in ("path", "verify", "pull", "list"):
+    for action in ("verify", "pull", "list"):
         assert REASON not in printed(capsys, "models", action)
     assert REASON not in control.in_words(HEALTH)

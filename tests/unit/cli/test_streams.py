@@ -24,7 +24,6 @@ WORDS = {  # {command: the words of a run that is short and needs no network}
     "models list": (),
     "models pull": ("tiny",),
     "models verify": ("tiny",),
-    "models path": ("tiny",),
     "models remove": ("qwen2.5-coder-0.5b", "--yes"),
     "config list": (),
     "config get": ("model",),
@@ -37,7 +36,6 @@ WORDS = {  # {command: the words of a run that is short and needs no network}
     "engine": ("status",),
     "key set": ("http://127.0.0.1:9",),
     "key forget": ("http://127.0.0.1:9",),
-    "completion": ("bash",),
 }
 EXTRA = (  # further forms of these commands
     ("--help",),

@@ -154,7 +154,6 @@ QUERIES = (
     "engine status",
     "engine stop",
     "models list",
-    "models path tiny",
     "config list",
     "config get model",
     "config path",

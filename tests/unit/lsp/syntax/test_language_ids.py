@@ -1,4 +1,4 @@
-"""Language ids of files and pipes, for languages with a grammar and without one."""
+"""Language ids of files, for languages with a grammar and without one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ from speclsp.lsp.syntax import grammars
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 
 ROWS = rows(__file__)
-
-
-@pytest.mark.parametrize("language", grammars.LANGUAGE_IDS)
-def test_a_file_named_for_a_language_id_has_that_id(language: str):
-    assert grammars.language_id(grammars.file_name(language, "stdin")) == language
-    assert grammars.canonical_id(language) == language
 
 
 def test_every_suffix_of_a_grammar_keeps_its_language_id():
