@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from promises import Measured
 
 from speclsp.engine.api import MIN_TEMPERATURE
-from speclsp.engine.decoding.accept import Sampler, Sampling, agree, distribution, likeliest, reject
+from speclsp.engine.decoding.accept import Sampler, Sampling, distribution, likeliest, reject
 from speclsp.engine.model import draws
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.cuda import ops
@@ -28,13 +28,6 @@ KINDS = {"a CPU's logits": lambda logits: logits, "a GPU's": torch.from_numpy}  
 
 def peaked(seed: int, sharpness: float = 1.5) -> Floats:
     return np.random.default_rng(seed).standard_normal(VOCAB, np.float32) * np.float32(sharpness)
-
-
-def test_greedy_keeps_the_agreeing_tokens_and_adds_the_targets_own():
-    assert agree([], [5]) == (0, 5)
-    assert agree([5, 6, 7], [5, 6, 9, 8]) == (2, 9)
-    assert agree([5, 6, 7], [5, 6, 7, 8]) == (3, 8)
-    assert agree([4], [5, 6]) == (0, 5)
 
 
 class Chain:
@@ -100,17 +93,6 @@ def test_rejection_sampling_draws_the_targets_tokens_and_pairs_of_tokens(kind: s
     chain, pairs = Chain(draft_sharpness=0.5), SOAK_DRAWS if soak else DRAWS
     check_pairs(rejection_pairs(chain, kind, pairs), chain)
     promise.measured(f"{pairs:,} pairs of tokens drawn with a {kind} draft: the target's distribution", holds=True)
-
-
-def test_a_draft_that_draws_from_the_target_itself_is_always_accepted():
-    for method in ("rejection", "coupled"):
-        sampler = Sampler(Sampling(temperature=0.8, method=method, seed=3))
-        for position in range(200):
-            logits = np.stack([peaked(position), peaked(position + 1), peaked(position + 2)])
-            x1, q1 = sampler.draft(logits[0], position)
-            x2, q2 = sampler.draft(logits[1], position + 1)
-            q = [q1, q2] if q1 is not None and q2 is not None else None
-            assert sampler.accept([x1, x2], logits, position, q)[0] == 2
 
 
 def test_coupled_draws_follow_the_targets_distribution():

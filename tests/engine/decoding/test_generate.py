@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from support.engine.counting_lm import VOCAB, CountingLM, Script
 
 from speclsp.engine.decoding.accept import Sampler, Sampling
@@ -62,17 +61,6 @@ def test_a_round_keeps_the_draft_up_to_its_first_mistake():
     rounds = rounds_of(draft=propose, max_tokens=9)
     assert tokens_of(rounds) == [[2, 3, 4, 5], [6, 7, 8, 9, 10]]
     assert [(step.drafted, step.accepted) for step in rounds] == [(4, 3), (4, 4)]
-
-
-def test_wrong_or_missing_drafts_cost_rounds_and_never_change_text():
-    for draft in (lambda ids, k: [0] * k, lambda ids, k: [], None):
-        assert tokens_of(rounds_of(draft=draft, max_tokens=5)) == [[2], [3], [4], [5], [6]]
-
-
-def test_a_plain_step_is_a_round_with_an_empty_guess():
-    target = CountingLM()
-    rounds_of(target, draft=None, max_tokens=3)
-    assert target.passes == [1, 1, 1]
 
 
 def test_a_banned_token_is_never_chosen_drafted_or_not():
@@ -158,31 +146,6 @@ def test_a_draft_model_that_computes_nan_costs_rounds_and_never_the_completion(s
     assert len(tokens) == 9
     if sampling.greedy:
         assert tokens == list(range(2, 11))
-
-
-class Spell:
-    """A constraint that allows only the given tokens in order, then any."""
-
-    def __init__(self, tokens: list[int]) -> None:
-        self.tokens = tokens
-
-    def allowed(self, emitted) -> NDArray[np.int64] | None:
-        return None if len(emitted) >= len(self.tokens) else np.array([self.tokens[len(emitted)]])
-
-
-@given(gamma=st.integers(0, 9), forced=st.lists(st.integers(0, VOCAB - 1), max_size=5))
-def test_a_constraint_binds_plain_and_speculative_decoding_alike(gamma: int, forced: list[int]):
-    def run(drafters: list[Script]) -> list[int]:
-        steps = generate(
-            CountingLM(), drafters, FixedPolicy(gamma), [1], Limits(max_tokens=9, constraint=Spell(forced)),
-            Sampler(Sampling()), threading.Event(),
-        )  # fmt: skip
-        return sum(tokens_of(list(steps)), [])
-
-    plain = run([])
-    assert plain[: len(forced)] == forced
-    assert run([Script(counting)]) == plain
-    assert run([Script(lambda ids, k: [*forced, *[7] * 9][len(ids) - 1 :])]) == plain
 
 
 class TailLM(CountingLM):

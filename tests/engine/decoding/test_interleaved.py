@@ -145,23 +145,6 @@ def test_interleaved_completions_have_the_tokens_they_have_alone(anywhere: Compl
         assert compared, "something was compared in full"
 
 
-def test_a_session_with_the_same_prefix_finds_it_cached_and_does_not_disturb_a_running_one(
-    engine: CompletionEngine,
-):
-    shared = request(2, max_tokens=40, ignore_eos=True)
-    wanted = alone(engine, shared).text
-    engine.target_decoder.forget()
-    first = begun(engine, shared)
-    while len(first.tokens) < 10:
-        first.round()
-    prefilled = first.running.result.prefilled_tokens
-    second = alone(engine, replace(shared, session="other window"))
-    assert second.cached_tokens == second.prompt_tokens - 1, "all but the token that every first round computes"
-    assert second.text == wanted
-    assert finished(first).text == wanted
-    assert first.running.result.prefilled_tokens == prefilled, "its own slot was left alone"
-
-
 def test_no_draft_comes_from_another_sessions_prompt(engine: CompletionEngine):
     """The other prompt continues this one's end and is cached; still no token of it is drafted."""
     mine = request(4, gamma=6, sources=("ngram",), ignore_eos=True)
@@ -205,15 +188,6 @@ def test_a_long_prefill_lets_others_run_a_round_after_each_step(engine: Completi
     assert len(short.tokens) == before + long.pauses + 1
 
 
-def test_a_prefill_ahead_pauses_too_and_leaves_the_prompt_cached(engine: CompletionEngine):
-    expected = request(10)
-    ahead = begun(engine, replace(expected, max_tokens=0))
-    assert finished(ahead).stop_type == "limit"
-    assert ahead.pauses >= 1
-    result = alone(engine, expected)
-    assert result.cached_tokens == result.prompt_tokens - 1
-
-
 def test_a_request_without_prompt_cache_does_not_affect_others(engine: CompletionEngine):
     first = begun(engine, request(12, ignore_eos=True))
     while not first.tokens:
@@ -223,27 +197,3 @@ def test_a_request_without_prompt_cache_does_not_affect_others(engine: Completio
     assert alone(engine, request(13, cache_prompt=False)).cached_tokens < 10, "no more than it shares with the first"
     finished(first)
     assert first.running.result.prefilled_tokens == prefilled
-
-
-# ── memory of the slots ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_slots_are_allocated_for_concurrent_completions_and_freed_when_the_caches_are_cleared():
-    engine = tiny_engine()
-    target = engine.target_decoder
-    set_slots(engine, 1)
-    alone(engine, request(1))
-    one_mib = target.kv_mib
-    set_slots(engine, SLOTS, MAX_SLOTS)
-    runs = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MAX_SLOTS + 2)]
-    for run in runs:
-        while not run.tokens:
-            run.round()
-    assert target.kv_mib - target.archive.mib == MAX_SLOTS * one_mib, "never more than that"
-    engine.empty()
-    assert target.kv_mib == 0
-    wanted = [alone(tiny_engine(), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
-    assert [finished(run).text for run in runs[:2]] == wanted
-
-
-# ── log-probabilities ────────────────────────────────────────────────────────────────────────────────────────────

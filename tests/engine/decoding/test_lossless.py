@@ -123,11 +123,25 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(engine: Com
         ModelDrafter(engine.draft_decoder, engine.prompter.stop_tokens),
         NGramDrafter(),
         ReuseDrafter([*plain[:4], 7, 8, 9, *plain[4:]], start),
-        WindowDrafter([*plain[:4], 7, 8, 9, *plain[6:]], start),
         *(adversary(plain, start, right, gamma) for right in (0.0, 0.5, 1.0)),
     ]
     for drafter in drafters:
         assert tokens(engine, prompt.ids, [drafter], gamma, heal=prompt.heal) == plain, drafter.source
+
+
+@settings(max_examples=40)
+@given(data=st.data(), gamma=st.integers(1, 64), seed=st.integers(0, 3))
+def test_any_window_gives_plain_decodings_tokens(engine: CompletionEngine, data: st.DataObject, gamma: int, seed: int):
+    """The window: pieces of the answer in any order and number, between other tokens."""
+    sampling, prompt = (
+        Sampling(temperature=0.8 if seed else 0.0, seed=seed),
+        engine.prompter.encode("def read(path):\n"),
+    )
+    plain = tokens(engine, prompt, [], 0, sampling, max_tokens=24)
+    cut = st.integers(0, len(plain)).flatmap(lambda low: st.integers(low, len(plain)).map(lambda end: plain[low:end]))
+    pieces = data.draw(st.lists(cut | st.lists(st.integers(0, 511), max_size=3), max_size=5))
+    drafters = [WindowDrafter([token for piece in pieces for token in piece], len(prompt)), NGramDrafter()]
+    assert tokens(engine, prompt, drafters, gamma, sampling, max_tokens=24) == plain
 
 
 @pytest.mark.parametrize("at", [*range(0, 20, 3), *in_soak(*(at for at in range(20) if at % 3))])
@@ -256,7 +270,14 @@ def test_coupled_sampling_is_seed_identical_to_plain(
 @pytest.mark.parametrize("index", range(len(HOLES)))
 def test_a_request_has_the_same_result_with_and_without_speculation(engine: CompletionEngine, index: int):
     """The whole engine: prompt, healing, policy, text."""
-    for options in ({}, {"temperature": 0.8, "seed": 3}, {"previous": "pass\n    return 1"}, {"stop": ("\n",)}):
+    for options in (
+        {},
+        {"temperature": 0.8, "seed": 3},
+        {"previous": "pass\n    return 1"},
+        {"draft_window": "pass\n    return 1"},
+        {"stop": ("\n",)},
+        {"gamma": 8},
+    ):
         request = hole(index, max_tokens=48, **options)
         plain = completed(engine, replace(request, speculate=False))
         fast = completed(engine, request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.counting_lm import CountingLM, Script
 
-from speclsp.engine.decoding import policy as policy_module
 from speclsp.engine.decoding.drafters import (
     Guess,
     ModelDrafter,
     NGramDrafter,
-    Prior,
     ReuseDrafter,
     WindowDrafter,
 )
-from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy, tau
+from speclsp.engine.decoding.policy import Costs, MeasuredPolicy, tau
 from speclsp.engine.model.decoder import ROWS
 
 
@@ -72,13 +69,6 @@ def test_guesses_that_cost_nothing_are_used_up_to_the_width_of_the_pass():
     source, guess = policy.guess([guesses("ngram", 16, strength=1)], [1, 2], 30, pick)
     assert source == "ngram"
     assert len(guess.tokens) == ROWS - 1, "one more would need a second slice, which doubles the cost"
-
-
-def test_a_drafter_of_high_acceptance_may_widen_the_pass():
-    policy = policy_of(Costs(verify_ms=FLAT))
-    for _ in range(20):
-        policy.learn("reuse", 8, 15, 15)
-    assert len(policy.guess([guesses("reuse", 16, strength=8)], [1], 30, pick)[1].tokens) > ROWS - 1
 
 
 def test_a_long_match_gets_more_guesses_than_two_slices_hold_and_a_short_suggestion_fewer():
@@ -143,32 +133,6 @@ def test_a_short_completion_does_not_pay_for_the_prefill_of_a_cold_draft():
     assert drafted(policy, Draft(behind=5000), room=400) == 0, "nor does a usual one, when the prompt is long"
 
 
-class SecondModel(Draft):
-    """Another draft model, with a source of its own: the policy knows nothing else of it."""
-
-    source = "second model"
-    prior = Prior(alphas={0: 0.9}, least_alpha=0.3)
-
-
-def test_a_second_draft_model_has_a_prior_a_cost_and_an_acceptance_of_its_own():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT, guess_ms={"model": 15.0, "second model": 1.0}))
-    source, guess = policy.guess([SecondModel()], [1, 2, 3], 30, pick)
-    assert (source, bool(guess.tokens)) == ("second model", True)
-    assert policy.acceptance("second model", 0).alpha == 0.9
-    for _ in range(60):
-        policy.learn("second model", 0, 4, 0)
-    assert policy.guess([SecondModel(), Draft()], [1, 2, 3], 30, pick)[0] == "model", "below its own least acceptance"
-    for _ in range(60):
-        policy.learn("model", 0, 4, 0)
-    assert policy.guess([SecondModel(), Draft()], [1, 2, 3], 30, pick) == ("", Guess([]))
-
-
-def test_no_drafter_is_known_by_name_to_the_policy():
-    source = Path(policy_module.__file__).read_text("utf-8")
-    assert "isinstance" not in source
-    assert [name for name in PRIORS if f'"{name}"' in source] == []
-
-
 def test_no_guess_is_longer_than_the_room_left():
     policy = policy_of(Costs(verify_ms=FLAT), max_gamma=5)
     assert policy.guess([guesses("reuse", 16)], [1], 0, pick) == ("", Guess([]))
@@ -187,13 +151,6 @@ def test_a_guess_after_accepted_ones_counts_as_a_longer_match():
     assert policy.acceptance("ngram", 4).alpha > 0.9
     assert len(policy.guess([guesses("ngram", 15, strength=1)], [1], 30, pick)[1].tokens) == 15
     assert tau(policy.acceptance("ngram", 1).alpha, 15) < 1.7, "what one α for all depths would expect"
-
-
-def test_a_fixed_policy_tries_the_drafters_in_order():
-    first, second = guesses("a", 0), guesses("b", 9)
-    assert FixedPolicy(3).guess([first, second], [1], 10, pick)[0] == "b"
-    assert len(FixedPolicy(3).guess([second], [1], 10, pick)[1].tokens) == 3
-    assert FixedPolicy(3).guess([], [1], 10, pick) == ("", Guess([]))
 
 
 def test_a_draft_model_stops_where_its_confidence_is_low():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ import torch
 from support.engine.tiny_engine import FAST, fused_tiny_engine, tiny_engine
 from support.soak import in_soak
 
-from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, TokenLogprobs
 from speclsp.engine.decoding.completion import CompletionEngine
-from speclsp.engine.http import llamacpp_api
 from speclsp.engine.model.int8.native import LAST, NativeDecoder
 from speclsp.engine.model.kv_cache import on_host
 from speclsp.errors import InvalidLogits
@@ -75,7 +72,11 @@ def broken_weights(engine: CompletionEngine) -> Iterator[None]:
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(
     "figures",
-    [{"logprobs": 4}, {"logprobs": 1, "branches": 2}, *in_soak({"logprobs": 0}, {"branches": 3})],
+    [
+        {"logprobs": 4, "round_logprobs": True},
+        {"logprobs": 1, "branches": 2},
+        *in_soak({"logprobs": 0}, {"branches": 3}, {"round_logprobs": True}),
+    ],
 )
 def test_no_figure_changes_the_answer_and_the_texts_of_the_tokens_join_to_it(
     engine: CompletionEngine, options: dict[str, object], figures: dict[str, int]
@@ -86,7 +87,10 @@ def test_no_figure_changes_the_answer_and_the_texts_of_the_tokens_join_to_it(
         pieces_of_plain, pieces_of_reporting = list(plain), list(reporting)
         assert reporting.prompt.heal == plain.prompt.heal
         assert (reporting.result.tokens, reporting.result.text) == (plain.result.tokens, plain.result.text)
-        assert not any(piece.likely for piece in pieces_of_plain)
+        assert not any(piece.likely or piece.logprobs or piece.characters for piece in pieces_of_plain)
+        for piece in pieces_of_reporting if "round_logprobs" in figures else ():
+            assert len(piece.logprobs) == len(piece.characters) == len(piece.tokens)
+            assert all(logprob <= 0 for logprob in piece.logprobs)
         if "logprobs" in figures:
             joined = [likely for piece in pieces_of_reporting for likely in piece.likely]
             assert joined == reporting.result.likely
@@ -147,20 +151,6 @@ def test_a_fused_round_with_nan_ends_the_request_too(monkeypatch: pytest.MonkeyP
     assert tokens_of(pieces(engine, request)) == tokens_of(pieces(engine, replace(request, speculate=False)))
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_reporting_logprobs_changes_no_token_and_covers_every_token(
-    engine: CompletionEngine, options: dict[str, object]
-):
-    for drafting in ({"speculate": False}, {"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
-        request = replace(REQUEST, **options, **drafting)
-        without, reported = pieces(engine, request), pieces(engine, replace(request, round_logprobs=True))
-        assert tokens_of(reported) == tokens_of(without)
-        assert not any(piece.logprobs or piece.characters for piece in without)
-        for piece in reported:
-            assert len(piece.logprobs) == len(piece.characters) == len(piece.tokens)
-            assert all(logprob <= 0 for logprob in piece.logprobs)
-
-
 def test_logprobs_are_the_same_for_every_drafter(engine: CompletionEngine):
     request = replace(REQUEST, round_logprobs=True, ignore_eos=True)
     plain = logprobs_of(pieces(engine, replace(request, speculate=False)))
@@ -199,17 +189,3 @@ def test_each_token_reports_the_characters_it_completed(engine: CompletionEngine
         brought = sum(sum(piece.characters) for piece in reported)
         text = "".join(piece.text for piece in reported)
         assert text and (brought == len(text) or (request.stop and brought > len(text)))
-
-
-def test_a_client_gets_logprobs_on_request_and_else_llama_cpps_format():
-    body = {"input_prefix": CODE, "prompt": "", "input_suffix": ""}
-    usual = llamacpp_api.infill(json.dumps(body).encode(), Config())
-    asking = llamacpp_api.infill(json.dumps(body | {"round_logprobs": True}).encode(), Config())
-    assert usual.request == replace(asking.request, round_logprobs=False)
-    assert asking.request.heal, "tokens may be spelled again all the same"
-    piece = Piece(text="ab", tokens=(7, 8), source="", drafted=0, accepted=0, ms=1.0)
-    event = llamacpp_api.piece_json(0, replace(piece, logprobs=(-0.123456, 0.0), characters=(2, 0)))
-    assert event["round"] == llamacpp_api.piece_json(0, piece)["round"] | {
-        "logprobs": [-0.1235, 0.0],
-        "characters": [2, 0],
-    }

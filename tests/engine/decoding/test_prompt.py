@@ -6,8 +6,6 @@ import random
 import re
 import statistics
 import sysconfig
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from support.soak import in_soak
 
 from speclsp.config import Config
 from speclsp.engine.api import Extra, Request
-from speclsp.engine.decoding.drafters import NGramDrafter, ReuseDrafter, find_last
+from speclsp.engine.decoding.drafters import NGramDrafter, ReuseDrafter, WindowDrafter, find_last
 from speclsp.engine.decoding.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens, continuation, split_healing
 from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary
@@ -48,9 +46,6 @@ def text_of(prompter: Prompter, ids: list[int]) -> str:
     return raw.decode(errors="replace")
 
 
-ABOVE = "1\n2\n3\n4\n"
-
-
 FILLED_IN = "<|fim_prefix|>{0}<|fim_suffix|>{1}<|fim_middle|>"
 
 
@@ -76,39 +71,6 @@ def test_the_cut_loses_nothing_and_moves_once_in_four_lines(lines: list[str]):
     assert recent.count("\n") >= min(len(lines), 2)
     assert recent.count("\n") <= 5
     assert above.count("\n") % 4 == 0
-
-
-SPM = {"mellum-4b", "seed-coder-8b"}  # the families whose model cards show the suffix first
-
-
-@pytest.mark.parametrize("name", [name for name in cards.names() if name not in ("echo", "tiny")])
-def test_each_family_gets_its_training_order_and_typing_appends_in_both(prompter: Prompter, name: str):
-    from tokenizers import Tokenizer
-
-    card = cards.load(name)
-    fim = card.fim
-    if not fim.prefix:
-        return  # continues the prefix
-    assert (fim.order == "spm") == (name in SPM)
-    tokenizer = Tokenizer.from_str(prompter.tokenizer.to_str())
-    markers = (fim.prefix, fim.suffix, fim.middle, fim.bos, fim.repo, fim.file_sep, *card.stop_tokens)
-    tokenizer.add_special_tokens([marker for marker in markers if marker])
-    family = Prompter(card, tokenizer, Vocabulary(tokenizer), 512)
-    built = family.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = c", suffix="d\n", heal=False)).ids
-    text = text_of(family, built).removeprefix(fim.bos)
-    if name in SPM:
-        assert text == f"{fim.suffix}d\n{fim.prefix}{ABOVE}5\n6\nb = c{fim.middle}"
-    else:
-        assert text == f"{fim.prefix}{ABOVE}{fim.suffix}d\n{fim.middle}5\n6\nb = c"
-    typed = family.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = cd", suffix="d\n", heal=False)).ids
-    assert len(typed) - common_prefix(built, typed) <= 3
-
-
-def test_a_family_without_markers_continues_the_prefix(prompter: Prompter):
-    empty = replace(CARD.fim, prefix="", suffix="", middle="", repo="", file_sep="")
-    plain = Prompter(replace(CARD, fim=empty), prompter.tokenizer, prompter.vocabulary, 512)
-    prompt = plain.build(Request(prefix="a\n", line_prefix="b(", suffix="c", heal=False))
-    assert text_of(plain, prompt.ids) == "a\nb("
 
 
 def test_other_files_come_first_in_the_repositorys_own_markers(prompter: Prompter):
@@ -190,11 +152,6 @@ def test_decoding_token_by_token_gives_the_encoded_text(prompter: Prompter, text
     assert out == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def test_markers_in_the_users_own_text_are_plain_text(prompter: Prompter):
-    ids = prompter.encode("s = '<|fim_middle|><|endoftext|>'")
-    assert not set(ids) & prompter.vocabulary.special
-
-
 def test_a_lone_surrogate_is_accepted(prompter: Prompter):
     assert prompter.build(Request(prefix="\ud800 = 1\n", line_prefix="\udc00", suffix="\ud83d")).ids
 
@@ -206,19 +163,6 @@ def test_a_cut_leaves_at_most_the_room_and_the_end(length: int, room: int):
     assert len(kept) <= max(room, 0) or length <= room
     assert kept == ids[length - len(kept) :]
     assert length <= room or len(kept) > room - ANCHOR_TOKENS
-
-
-FAR_TOO_LONG = "".join(f"value_{i} = {i}\n" for i in range(20_000))
-
-
-@pytest.mark.parametrize("field", ["prefix", "raw_prompt"])
-def test_typing_below_a_text_far_longer_than_the_context_keeps_its_prompt_cached(prompter: Prompter, field: str):
-    moved, built = 0, prompter.build(Request(**{field: FAR_TOO_LONG})).ids
-    for lines in range(1, 60):
-        ids = prompter.build(Request(**{field: FAR_TOO_LONG + "x = 1\n" * lines})).ids
-        moved += len(built) - common_prefix(built, ids) > 60
-        built = ids
-    assert moved <= 2, "360 characters and 240 tokens: one cut in characters and one in tokens may move"
 
 
 def test_what_did_not_fit_is_counted_and_reported(prompter: Prompter):
@@ -235,15 +179,8 @@ def test_what_did_not_fit_is_counted_and_reported(prompter: Prompter):
     assert prompter.build(Request(prefix="a = 1\n", extra=extra)).truncated, "snippets did not fit"
 
 
-def test_other_threads_run_while_a_text_is_tokenized(prompter: Prompter):
-    """The threads that answer /health and hold the connections of editors. Otherwise one or two ticks would fit."""
-    tokenizing = threading.Thread(target=prompter.encode_once, args=(FAR_TOO_LONG * 4,))
-    ticks = 0
-    tokenizing.start()
-    while tokenizing.is_alive():
-        ticks += 1
-        time.sleep(0.001)
-    assert ticks > 10
+def test_the_suffix_comes_first_for_the_families_whose_model_cards_show_it_so():
+    assert {name for name in cards.names() if cards.load(name).fim.order == "spm"} == {"mellum-4b", "seed-coder-8b"}
 
 
 def test_a_marker_the_tokenizer_lacks_is_named(prompter: Prompter):
@@ -322,15 +259,6 @@ def test_a_partial_word_and_its_continuation_are_drafted_in_one_guess(prompter: 
     assert drafter.propose(later, 4, no_pick) == NGramDrafter().propose(later, 4, no_pick)
 
 
-def test_a_guess_for_a_partial_word_needs_no_common_token_boundary(prompter: Prompter):
-    prompt = prompter.build(Request(prefix="result = self.values\n" * 3, line_prefix="    return self.va"))
-    drafter = RespelledTokens(
-        NGramDrafter(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once
-    )
-    guess = drafter.propose(prompt.ids, 8, no_pick)
-    assert b"".join(prompter.vocabulary.bytes[token] for token in guess.tokens).startswith(prompt.heal + b"lues")
-
-
 # ── tokens per keystroke ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -379,3 +307,13 @@ def test_a_suggestion_continues_while_typed_through_and_is_found_again_after_a_d
     assert reuse.propose([1, 2, 5, 6], 2, no_pick).tokens == [7, 8]
     assert reuse.propose([1, 2, 5, 0, 7], 9, no_pick).tokens == [8, 9]
     assert reuse.propose([1, 2, 0], 9, no_pick).tokens == []
+
+
+@given(data=st.data())
+def test_the_windows_pointer_does_not_depend_on_how_the_answer_is_cut_into_rounds(data: st.DataObject):
+    tokens = st.integers(0, 4)
+    window, answer = data.draw(st.lists(tokens, max_size=20)), data.draw(st.lists(tokens, max_size=20))
+    whole, stepwise = WindowDrafter(window, 2), WindowDrafter(window, 2)
+    for end in data.draw(st.lists(st.integers(0, len(answer)), max_size=6).map(sorted)):
+        stepwise.propose([9, 9, *answer[:end]], 64, no_pick)
+    assert stepwise.propose([9, 9, *answer], 64, no_pick) == whole.propose([9, 9, *answer], 64, no_pick)

@@ -35,14 +35,6 @@ def half_typed(cursor: int, **options: object) -> Request:
     return Request(prefix=SOURCE, line_prefix=LINE[:cursor], suffix="\n", max_tokens=16, **options)
 
 
-@pytest.mark.parametrize("cursor", range(8, len(LINE) + 1, 3))
-def test_drafting_through_a_half_typed_word_changes_no_text(engine: CompletionEngine, cursor: int):
-    plain = completed(engine, half_typed(cursor, speculate=False))
-    for options in ({}, {"gamma": 1}, {"gamma": 8}, {"sources": ("ngram",), "gamma": 16}):
-        drafted = completed(engine, half_typed(cursor, **options))
-        assert (drafted.tokens, drafted.text) == (plain.tokens, plain.text)
-
-
 def test_a_half_typed_word_costs_no_extra_round(engine: CompletionEngine):
     """Compared only where the model gives the same text with and without healing."""
     rounds, places = {True: 0, False: 0}, 0
