@@ -58,15 +58,6 @@ def test_an_editor_without_commands_has_shown_suggestions_and_unknown_acceptance
     assert stats() == {"shown": 2, "accepted": 0, "partly": 0, "characters": 0}
 
 
-def test_two_servers_at_once_count_into_the_same_week():
-    with Editor() as first, Editor() as second:
-        pages = [Page(editor.begin(), SOURCE) for editor in (first, second)]
-        for page in pages:
-            (item,) = page.editor.items(page.ask(CURSOR))
-            execute(page.editor, item["command"])
-    assert stats() == {"shown": 2, "accepted": 2, "partly": 0, "characters": 2 * ECHO_CHARACTERS}
-
-
 def test_the_stats_file_is_private_and_holds_no_text_no_path_and_no_time():
     with Editor() as editor:
         page = Page(editor.begin(), SOURCE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import socket
 import threading
@@ -13,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page, echoed
+from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
 
 from speclsp import config
 from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
@@ -46,16 +45,6 @@ def test_initialize_is_answered_before_anything_heavy_and_torch_is_never_loaded(
         page = Page(editor.until("ready"), SOURCE)
         assert editor.text(page.ask(3)) == page.expected(3)
         assert "libtorch" not in Path(f"/proc/{editor.process.pid}/maps").read_text()
-
-
-def test_the_capabilities_are_those_of_lsp_3_18():
-    with Editor() as editor:
-        capabilities = editor.initialize({"general": {"positionEncodings": ["utf-32", "utf-8"]}})["capabilities"]
-        assert capabilities["positionEncoding"] == "utf-32"
-        assert capabilities["inlineCompletionProvider"] == {}
-        assert capabilities["textDocumentSync"]["openClose"] is True
-        assert capabilities["textDocumentSync"]["change"] == 2
-        assert capabilities["workspace"]["workspaceFolders"]["supported"] is True
 
 
 def test_loading_is_reported_as_status_and_as_progress():
@@ -114,24 +103,10 @@ def test_an_invoked_request_may_get_several_different_suggestions(editor: Editor
     assert 1 <= len(texts) == len(set(texts)) <= 3
 
 
-def test_a_document_that_is_not_open_gets_nothing(editor: Editor):
-    assert editor.items(editor.complete("file:///never.py", 0, 0)) == []
-    assert editor.items(editor.complete(f"file://{__file__}", 0, 0)) == [], "nor is it read from disk"
-
-
-def test_a_position_beyond_the_text_counts_as_its_end(editor: Editor, page: Page):
-    assert editor.text(editor.complete(page.uri, 99, 99)) == page.expected(len(page.text))
-
-
 def test_a_request_for_another_version_gets_nothing(editor: Editor, page: Page):
     assert editor.items(editor.complete(page.uri, 2, 11, version=7)) == []
     items = editor.items(editor.complete(page.uri, 2, 11, version=1, formattingOptions={"tabSize": 4}))
     assert len(items) == 1
-
-
-def test_a_closed_document_is_forgotten(editor: Editor, page: Page):
-    editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    assert editor.items(page.ask(3)) == []
 
 
 # ── the item selected in the completion menu ──────────────────────────────────────────────────────────────────────────
@@ -151,9 +126,6 @@ def test_a_selected_item_away_from_the_cursor_gets_nothing(editor: Editor, page:
     cursor = page.text.index("return ") + 4  # column 8
     selected = {"range": {"start": start, "end": {**end, "line": 1}}, "text": "x"}
     assert editor.items(page.ask(cursor, selectedCompletionInfo=selected)) == []
-
-
-# ── reuse of answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 # ── an engine that cannot serve ───────────────────────────────────────────────────────────────────────────────────────
@@ -214,35 +186,3 @@ def test_an_unknown_pair_is_reported_once_and_not_retried():
         assert "'echo'" in editor.statuses()[-1]["message"]
         assert editor.states().count("error") == 1
         assert editor.engines() == []
-
-
-# ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_log_is_private_and_holds_no_source_text():
-    with Editor("--trace") as editor:
-        editor.begin()
-        page = Page(editor, "canary_in_the_text = 1\n" * 3)
-        cursor, before_ms = page.type(len(page.text), "canary_typed"), time.monotonic() * 1000
-        request_id = page.ask(cursor)
-        editor.text(request_id)
-        after_ms = time.monotonic() * 1000
-        editor.request("textDocument/inlineCompletion", {"textDocument": {"uri": "canary"}, "position": "canary_odd"})
-        editor.notify("textDocument/didChange", {"textDocument": {"uri": URI}, "contentChanges": "canary_odd"})
-        editor.call("shutdown")
-        editor.notify("exit")
-        editor.ended(10)
-        logs = {path.name: path for path in editor.logs.iterdir()}
-        assert set(logs) == {"lsp.log", "engine.log"}
-        for path in logs.values():
-            assert path.stat().st_mode & 0o777 == 0o600
-            assert "canary" not in path.read_text()
-        assert "canary" not in editor.stderr()
-        log = logs["lsp.log"].read_text()
-        (line,) = [line for line in log.splitlines() if " trace: " in line]
-    trace = json.loads(line.partition(" trace: ")[2])
-    assert trace["outcome"] == "shown" and trace["tokens"] == 19
-    assert trace["request"] == request_id and before_ms - 1 <= trace["at_ms"] <= after_ms, (
-        "it can be found in a log of the wire"
-    )
-    assert 0 < trace["engine_ms"] <= trace["total_ms"] <= after_ms - before_ms + 1

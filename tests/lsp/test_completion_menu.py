@@ -87,24 +87,6 @@ def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
         assert editor.request_count() == requests_before + 1, "one request to the engine"
 
 
-def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
-    with Editor("--set", "completion.show_in_menu=true", "--set", "echo.round_ms=100") as editor:
-        page = Page(editor.begin(EMACS), SOURCE)
-        older = ask(page, 3)
-        cursor = page.type(3, "x")
-        newer = ask(page, cursor)
-        assert entries(editor, older) == []
-        (item,) = entries(editor, newer)
-        assert accepted(page, item) == page.text[:cursor] + page.expected(cursor) + page.text[cursor:]
-        cursor = page.type(cursor, "y")
-        cancelled = ask(page, cursor)
-        editor.until("thinking", after=len(editor.statuses()) - 1)
-        editor.notify("$/cancelRequest", {"id": cancelled})
-        assert editor.reply(cancelled)["error"]["code"] == -32800
-        editor.until("ready", after=len(editor.statuses()) - 1)
-        assert editor.popups() == []
-
-
 def test_several_lines_are_one_entry_with_its_first_line_as_the_label():
     with Editor("--set", "completion.show_in_menu=true", "--set", "completion.eagerness=high", model="tiny") as editor:
         editor.begin(EMACS)

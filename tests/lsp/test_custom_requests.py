@@ -61,14 +61,6 @@ def test_a_setting_that_disables_suggestions_is_named_until_it_is_changed_back(
         assert editor.statuses()[-1]["last_reason_meaning"] == ""
 
 
-def test_a_secret_file_and_a_file_not_open_are_named_as_such():
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        Page(editor, "secret_word = 1\n", uri="file:///project/.env")
-        assert here(editor, "file:///project/.env")["reason"] == "secret_file"
-        assert here(editor, "file:///project/env.py")["reason"] == "not_open"
-
-
 def test_suggestions_are_off_in_a_document_that_is_not_open_or_too_large():
     with Editor("--set", "context.max_file_bytes=10") as editor:
         editor.begin()
@@ -82,25 +74,6 @@ def test_suggestions_are_off_in_a_document_that_is_not_open_or_too_large():
         assert here(editor)["reason"] == "too_large" and "context.max_file_bytes = 10" in here(editor)["message"]
         editor.items(editor.complete("file:///never.py", 0, 0))
         assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "not_open")
-
-
-def test_a_request_without_a_document_is_refused_in_one_line():
-    with Editor() as editor:
-        editor.begin()
-        for params in (None, [], {}, {"textDocument": 3}):
-            assert "textDocument" in editor.error("speclsp/here", params)["message"]
-
-
-def test_a_superseded_request_leaves_no_reason_in_the_status():
-    with Editor("--set", "echo.round_ms=30") as editor:
-        page = Page(editor.begin(), SOURCE)
-        cursor = page.type(3, "x")
-        older = page.ask(cursor)
-        cursor = page.type(cursor, "y")
-        newer = page.ask(cursor)
-        assert editor.items(older) == [] and editor.text(newer) == page.expected(cursor)
-        editor.until("ready", after=len(editor.statuses()) - 1)
-        assert {status["last_reason"] for status in editor.statuses()} == {""}
 
 
 def test_an_empty_answer_while_the_model_is_not_ready_has_that_reason():
@@ -131,14 +104,6 @@ def test_the_pairs_are_listed_and_the_current_pair_is_named():
             *("name", "title", "target", "draft", "download_mib", "memory_mib", "fits", "fetched", "licence", "why"),
         }
         assert rows["tiny"]["fetched"] and not rows["qwen2.5-coder-3b"]["fetched"]
-
-
-def test_a_chosen_pair_is_loaded_and_current():
-    with Editor() as editor:
-        before = len(editor.begin().statuses())
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "tiny"}})
-        editor.until("ready", after=before, timeout_s=60)
-        assert editor.call("speclsp/models", timeout_s=20)["current"] == "tiny"
 
 
 # ── speclsp/suggestionGrew ───────────────────────────────────────────────────────────────────────────────────────────

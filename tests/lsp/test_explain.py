@@ -11,7 +11,7 @@ from typing import Any
 from support.lsp.editor_client import Editor, Page
 
 from speclsp.lsp import reasons
-from speclsp.lsp.completion.trace import RequestInfo, Trace, as_json
+from speclsp.lsp.completion.trace import RequestInfo, Trace
 from speclsp.lsp.server.explain import explanation
 
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}], "clientInfo": {"name": "Neovim"}}
@@ -140,13 +140,6 @@ def test_an_explanation_holds_no_document_text_and_the_log_holds_no_file_name():
         assert CANARY not in record_json and "_items" not in record_json and "namenstag.py" in record_json
         log = (editor.logs / "lsp.log").read_text()
         assert "total_ms" in log and "namenstag" not in log and CANARY not in log
-
-
-def test_a_trace_in_the_log_has_numbers_and_no_names():
-    trace = Trace(document="d", language="python", version=1, characters=3, wanted=1)
-    trace.about = RequestInfo(uri=f"file:///{CANARY}", files=((CANARY, 3, "document"),))
-    assert CANARY not in json.dumps(as_json(trace))
-    assert CANARY in json.dumps(explanation(trace))
 
 
 def test_names_from_a_repository_are_shown_without_control_characters():

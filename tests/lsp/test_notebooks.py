@@ -69,36 +69,6 @@ def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding:
         assert editor.popups() == []
 
 
-def test_typing_through_a_suggestion_reuses_it_and_an_edit_above_does_not():
-    with Editor() as editor:
-        editor.begin(NOTEBOOKS)
-        open_book(editor, "x")
-        shown, requests_before = suggestion_at(editor, LAST, 0, 1), editor.request_count()
-        position = {"line": 0, "character": 1}
-        edit = {"range": {"start": position, "end": position}, "text": shown[:3]}
-        change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
-        (item,) = editor.items(editor.complete(LAST, 0, 4))
-        assert item["insertText"] in (shown, shown[3:]) and editor.request_count() == requests_before
-        start = {"line": 0, "character": 0}
-        edit = {"range": {"start": start, "end": start}, "text": "q"}
-        change(editor, textContent=[{"document": {"uri": FIRST, "version": 2}, "changes": [edit]}])
-        assert suggestion_at(editor, LAST, 0, 4) == echoed(f"q{ABOVE}\nx{shown[:3]}", "")
-
-
-def test_a_closed_notebook_gets_nothing_and_malformed_changes_are_ignored():
-    with Editor() as editor:
-        editor.begin(NOTEBOOKS)
-        open_book(editor, "x")
-        for params in ({"notebookDocument": {"uri": BOOK}, "change": {"cells": {"structure": {"array": 3}}}}, [], None):
-            editor.notify("notebookDocument/didChange", params)
-        change(editor, textContent=[{"document": {"uri": "never", "version": 2}, "changes": []}])
-        assert suggestion_at(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
-        editor.notify("notebookDocument/didClose", {"notebookDocument": {"uri": BOOK}, "cellTextDocuments": []})
-        assert editor.items(editor.complete(LAST, 0, 1)) == []
-        change(editor, data=[cell(FIRST)])
-        assert editor.popups() == []
-
-
 def test_a_cell_has_the_path_of_its_notebook():
     with Editor("--set", "completion.disabled_globs=project/*,n.ipynb") as editor:
         editor.begin(NOTEBOOKS, workspaceFolders=[{"uri": "file:///project", "name": "p"}])

@@ -70,38 +70,3 @@ def test_neither_a_change_alone_nor_another_document_supersedes_a_request_and_cl
     editor.notify("textDocument/didClose", {"textDocument": {"uri": closed.uri}})
     assert [editor.text(request_id) for request_id in request_ids[:2]] == expected
     assert editor.items(request_ids[2]) == []
-
-
-USED = 'prefill_ahead_total{outcome="used"}'
-
-
-def test_a_prompt_is_prefilled_after_a_pause_and_the_request_uses_it(editor: Editor):
-    page = Page(editor, SOURCE, uri="file:///ahead.py")
-    assert editor.text(page.ask(CURSOR))
-    used_before, cursor = count(editor, USED), CURSOR
-    for _ in range(20):  # on a busy machine a request may come before its prefill
-        requests_before, cursor = editor.request_count(), page.type(cursor, "x")
-        time.sleep(0.3)  # an editor with a delay before its request
-        assert editor.request_count() == requests_before, "reading ahead is no request"
-        assert editor.text(page.ask(cursor)) == page.expected(cursor)
-        if count(editor, USED) > used_before:
-            break
-    assert count(editor, USED) == used_before + 1
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {},
-        [],
-        {"textDocument": {"uri": "file:///focus.py"}},
-        {"textDocument": {"uri": 3}, "position": {"line": 0, "character": 0}},
-        {"textDocument": {"uri": "file:///focus.py"}, "position": {"line": -1, "character": "x"}},
-        {"textDocument": {"uri": "file:///closed.py"}, "position": {"line": 0, "character": 0}},
-    ],
-)
-def test_a_focus_that_names_no_open_document_or_position_is_ignored(editor: Editor, params: object):
-    page = Page(editor, SOURCE, uri="file:///after-focus.py")
-    editor.notify("speclsp/didFocus", params)
-    assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-    assert editor.popups() == []

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.faults.message_fuzz import CONFIG, FIRST_ID, METHODS, VALUES, Account, every_method, mutated, strange
+from support.faults.message_fuzz import CONFIG, VALUES, Account, every_method, mutated, strange
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 from support.soak import in_soak
 
@@ -124,15 +124,3 @@ def faults_of_ours(editor: Editor) -> list[str]:
     logs = sorted(editor.logs.glob("lsp.log*"))
     assert logs
     return [line for log in logs for line in log.read_text().splitlines() if " error " in line]
-
-
-def test_a_fuzzed_message_is_reproduced_from_its_seed_and_number():
-    assert strange(1, 17, METHODS) == strange(1, 17, METHODS)
-    assert len({strange(1, number, METHODS).sent for number in range(300)}) > 290
-    assert FIRST_ID > 10_000, "an editor's own ids come first"
-
-
-def test_the_fuzzer_covers_every_method_that_the_server_handles():
-    from speclsp.lsp.server.app import HANDLERS
-
-    assert {method for method, *_ in HANDLERS} <= set(every_method())

@@ -12,7 +12,6 @@ import pytest
 from promises import Measured
 from support.faults.typing_storm import (
     CANCELLED,
-    ECHO_CHARACTERS,
     Clocked,
     StormCounts,
     Typist,
@@ -20,7 +19,7 @@ from support.faults.typing_storm import (
     memory_mib,
     total,
 )
-from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
 from support.soak import in_soak
 
 SOURCE = "def f():\n    return \n"
@@ -315,26 +314,3 @@ def test_no_answer_belongs_to_another_text_whatever_happens_between_two_keys(
             f"documents and 2 cells: 0 stale, each on one line around the cursor",
             holds=True,
         )
-
-
-def test_the_oracle_detects_a_stale_answer():
-    def item(text: str, start: int, end: int) -> dict[str, object]:
-        return {
-            "insertText": text,
-            "range": {"start": {"line": 0, "character": start}, "end": {"line": 0, "character": end}},
-        }
-
-    echo_text = echoed("ab", "c")
-    assert len(echo_text) == ECHO_CHARACTERS
-    assert belongs(item(echo_text, 2, 2), "ab", "c") == 0
-    assert belongs(item(echo_text[2:], 4, 4), "ab" + echo_text[:2], "c") == 2
-    assert belongs(item(echo_text, 2, 4), "ab" + echo_text[:2], "c") == 2, "with what was typed"
-    for stale, before in (
-        (item(echo_text, 3, 3), "abx"),
-        (item(echo_text, 2, 3), "abx"),
-        (item(echo_text[2:], 5, 5), "abx" + echo_text[:2]),
-        (item(echo_text, 4, 4), "ab" + echo_text[:2]),
-        (item(echo_text[2:], 2, 4), "ab" + echo_text[:2]),
-        (item(echo_text, 2, 3), "ab"),
-    ):
-        assert belongs(stale, before, "c") is None

@@ -9,7 +9,6 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from promises import Measured
 from support.lsp.editor_client import Editor, Page
@@ -114,8 +113,3 @@ def test_a_log_stays_within_ten_megabytes_and_is_readable_by_its_user_only(promi
     assert size <= 2 * logfile.MAX_BYTES + 5000
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
     promise.measured(f"15 MB logged: {size / 1e6:.1f} MB kept, mode 0600", holds=size <= 10_000_000)
-
-
-def test_psutil_reads_the_arguments_and_environment_of_a_process():
-    """Otherwise the check of arguments and environments would prove nothing."""
-    assert psutil.Process().cmdline() and "PATH" in psutil.Process().environ()

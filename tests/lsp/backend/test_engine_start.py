@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page
@@ -44,16 +43,6 @@ def test_the_first_eligible_document_starts_the_engine(uri: str, language: str):
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
 
 
-def test_an_ignore_file_decides_before_the_engine_starts(tmp_path: Path):
-    (tmp_path / ".aiexclude").write_text("hidden.py\n")
-    with Editor() as editor:
-        initialized(editor, workspaceFolders=[{"uri": tmp_path.as_uri(), "name": "project"}])
-        editor.open((tmp_path / "hidden.py").as_uri(), SOURCE)
-        assert starts_no_engine(editor)
-        editor.open((tmp_path / "shown.py").as_uri(), SOURCE)
-        editor.until("ready")
-
-
 def test_a_setting_that_makes_an_open_document_eligible_starts_the_engine():
     with Editor() as editor:
         initialized(editor, initializationOptions={"completion": {"disabled_languages": ["python"]}})
@@ -75,12 +64,3 @@ def test_a_cell_of_a_notebook_starts_the_engine():
         initialized(editor)
         editor.notify("notebookDocument/didOpen", {"notebookDocument": notebook, "cellTextDocuments": [cell]})
         editor.until("ready")
-
-
-def test_no_engine_is_started_beside_a_remote_server():
-    with Editor("--set", "remote.url=http://127.0.0.1:9") as editor:
-        initialized(editor)
-        editor.open(URI, SOURCE)
-        assert editor.wait_for(lambda: editor.statuses()[-1]["remote"])
-        time.sleep(NOT_STARTED_S)
-        assert editor.engines() == []

@@ -83,15 +83,6 @@ def test_an_id_may_be_a_string_and_an_id_in_use_is_refused(shared: Client):
     assert shared.replies["again"][1]["result"] == "waited"
 
 
-def test_the_server_can_send_a_request_and_gets_the_clients_reply(shared: Client):
-    for answer, outcome in (({"result": [7]}, [7]), ({"error": {"code": -1, "message": "no"}}, "JsonRpcException: no")):
-        count = len(shared.requests)
-        msg_id = shared.request("test/ask")
-        assert shared.wait_for(lambda count=count: len(shared.requests) > count)
-        shared.send({"jsonrpc": "2.0", "id": shared.requests[-1]["id"], **answer})
-        assert shared.reply(msg_id)["result"] == outcome
-
-
 # ── cancelling ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -108,10 +99,6 @@ def test_b10_b11_a_cancelled_request_is_answered_at_once(shared: Client):
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_b19_a_document_that_is_not_open_is_not_read_from_disk(shared: Client):
-    assert shared.reply(shared.complete("file:///etc/hostname", 0, 0))["result"] == {"items": []}
-
-
 def test_malformed_text_sync_is_ignored_and_logged_without_text(shared: Client):
     shared.open(URI, "kept")
     shared.change(URI, 2, {"text": "secret", "range": {}})
@@ -121,17 +108,6 @@ def test_malformed_text_sync_is_ignored_and_logged_without_text(shared: Client):
         shared.notify("textDocument/didChange", params)
     assert text_of(shared) == "kept"
     assert "secret" not in shared.stderr()
-
-
-def test_a_request_uses_the_text_at_the_time_it_was_sent(shared: Client):
-    shared.open(URI, "")
-    request_ids = []
-    for key in range(30):
-        shared.insert(URI, key + 2, 0, key, "x")
-        request_ids.append(shared.complete(URI, 0, key + 1, version=key + 2))
-    for key, msg_id in enumerate(request_ids):
-        result = shared.reply(msg_id)["result"]
-        assert result == {"items": [{"insertText": "x" * (key + 1) + "|"}], "version": key + 2, "asked": key + 2}
 
 
 @pytest.mark.promise(4)

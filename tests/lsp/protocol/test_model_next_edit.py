@@ -14,7 +14,6 @@ from support.lsp.edited_document import ROOT, EditPage, until_answering
 from support.lsp.editor_client import Editor
 from support.waiting import wait_until
 
-from speclsp.lsp.next_edit import wire
 from speclsp.lsp.next_edit.model_producer import MIN_PROBABILITY
 from speclsp.weights import cards
 
@@ -57,30 +56,3 @@ def test_the_model_is_asked_and_shows_only_what_passes_the_gate(editor: Editor):
     assert (edit is not None) == (record["outcome"] == "shown")
     assert edit is None or record["probability"] >= MIN_PROBABILITY
     wait_until(lambda: prompted(editor) > before)
-
-
-def test_a_key_drops_the_request_and_the_next_one_is_answered(editor: Editor):
-    page = edited(editor, "second.py")
-    params = page.params(20)
-    dropped = editor.request(wire.INLINE_EDIT, params)
-    page.edit(0, 0, "x = 1\n")
-    for edit in editor.reply(dropped)["result"]["edits"]:
-        assert edit["textDocument"]["version"] == params["textDocument"]["version"], "it was answered before the key"
-    page.offer(20)
-    assert page.outcome()["outcome"] in BY_MODEL
-
-
-def test_ghost_text_is_answered_while_a_next_edit_is_made(editor: Editor):
-    page = edited(editor, "third.py")
-    request = editor.request(wire.INLINE_EDIT, page.params(20))
-    assert len(editor.items(page.ask(page.text.index("pass")))) <= 1
-    assert isinstance(editor.reply(request)["result"]["edits"], list)
-    assert page.outcome()["outcome"] in BY_MODEL | {"engine_busy"}
-
-
-def test_a_model_without_the_declaration_is_not_asked():
-    with Editor() as editor:
-        editor.begin(**ROOT)
-        until_answering(editor)
-        page = edited(editor, "fourth.py")
-        assert page.offer(20) is None and page.outcome()["producer"] == "rules"

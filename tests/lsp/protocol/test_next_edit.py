@@ -92,26 +92,6 @@ def test_another_version_an_unknown_document_and_a_position_past_the_end_give_no
     assert page.offer(cursor, textDocument={"uri": page.uri}) is not None, "without a version the present one counts"
 
 
-@pytest.mark.parametrize(
-    "params",
-    [None, {}, [], {"textDocument": {"uri": 1}}, {"textDocument": {"uri": URI, "version": "1"}, "position": {}}],
-)
-def test_malformed_params_are_refused_in_one_line(editor: Editor, params: Any):
-    assert editor.error(wire.INLINE_EDIT, params)["code"] == -32602
-
-
-def test_notifications_and_commands_are_accepted_in_any_shape(page: EditPage):
-    shapes = (None, {}, {"item": None}, *({"item": {"command": {"arguments": ids}}} for ids in ([], [1], ["x"])))
-    for method in (wire.DID_SHOW, *wire.IGNORED):
-        for params in shapes:
-            page.editor.notify(method, params)
-    for command in (ACCEPT_COMMAND, REJECT_COMMAND, COPILOT_ACCEPT_COMMAND):
-        for arguments in ([], [1], ["unknown"]):
-            answer = page.editor.call("workspace/executeCommand", {"command": command, "arguments": arguments})
-            assert answer is None
-    assert page.offer(change_twice(page)) is not None
-
-
 def test_a_rejected_change_is_not_offered_again_until_the_user_makes_it_once_more(page: EditPage):
     cursor = change_twice(page)
     edit = page.offer(cursor)

@@ -7,7 +7,7 @@ position of an older text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -124,26 +124,3 @@ def test_a_document_that_comes_back_with_another_text_starts_anew(editor: Editor
     walk.step()
     walk.close()
     assert Walk(editor, file=walk.uri).finish() == 3
-
-
-def replace_by_head(walk: Walk) -> None:
-    walk.replace_all(TEXT)
-
-
-def put_lines_above(walk: Walk) -> None:
-    walk.replace_all("import os\n\n\n" + walk.text)
-    walk.cursor += len("import os\n\n\n")
-
-
-def open_again(walk: Walk) -> None:
-    walk.text, walk.version = TEXT.replace("width", "breadth", 1), 1
-    walk.editor.open(walk.uri, walk.text)
-
-
-@pytest.mark.parametrize("disturb", [replace_by_head, put_lines_above, open_again])
-def test_another_text_of_the_document_has_no_stale_edit(editor: Editor, disturb: Callable[[Walk], None]):
-    walk = Walk(editor)
-    walk.step()
-    disturb(walk)
-    editor.notify("workspace/didChangeWatchedFiles", {"changes": [{"uri": walk.uri, "type": 2}]})
-    walk.next()

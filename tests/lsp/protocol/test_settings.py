@@ -8,8 +8,6 @@ from pathlib import Path
 
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
-from speclsp.daemon import control
-
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 PULLS = {**CAPABILITIES, "workspace": {"configuration": True}}
@@ -68,24 +66,6 @@ def test_settings_that_are_not_an_object_are_one_problem():
             assert len(problems(editor)) == 2, "the latest of each kind"
 
 
-def test_completion_can_be_turned_off_and_on_without_another_engine():
-    with Editor("--set", "engine.shutdown_delay_seconds=60") as editor:
-        (engine,) = editor.begin().engines()
-        page = Page(editor, SOURCE)
-        change(editor, {"speclsp": {"completion": {"enabled": False}}, "someone": {"else": 1}})
-        editor.until("off")
-        assert editor.items(page.ask(CURSOR)) == []
-        before = len(editor.statuses())
-        change(editor, {"completion.enabled": True})
-        editor.until("ready", after=before)
-        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-        change(editor, {"completion": {"disabled_languages": ["python"]}})
-        assert editor.items(page.ask(0)) == []
-        assert editor.engines() == [engine]
-        assert problems(editor) == []
-        assert [control.stop(files) for files in control.running()], "nobody waits for its grace here"
-
-
 def test_no_engine_is_started_while_completion_is_off():
     with Editor() as editor:
         editor.initialize(initializationOptions={"completion": {"enabled": False}})
@@ -94,18 +74,6 @@ def test_no_engine_is_started_while_completion_is_off():
         assert editor.engines() == []
         change(editor, {"completion": {"enabled": True}})
         editor.until("ready")
-
-
-def test_settings_of_the_engine_start_a_new_engine_and_end_the_old_one_that_nobody_uses():
-    with Editor("--set", "engine.shutdown_delay_seconds=600") as editor:
-        (engine,) = editor.begin().engines()
-        page, before = Page(editor, SOURCE), len(editor.statuses())
-        change(editor, {"echo": {"round_ms": 3}})
-        editor.until("ready", after=before)
-        assert editor.gone(engine, within_s=10)
-        assert len(editor.engines()) == 1
-        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-        assert [control.stop(files) for files in control.running()], "nobody waits for its grace here"
 
 
 def test_the_settings_are_pulled_from_the_client_and_pulled_again_on_its_change():

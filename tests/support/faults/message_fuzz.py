@@ -149,7 +149,7 @@ def every_method() -> list[str]:
     """METHODS and all other methods that the server handles."""
     from speclsp.lsp.server.app import HANDLERS
 
-    return METHODS + [method for method, *_ in HANDLERS if method not in METHODS]
+    return METHODS + [method for method in HANDLERS if method not in METHODS]
 
 
 # ── changed in structure ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -22,20 +22,6 @@ def initialize(params: dict[str, Any]) -> dict[str, Any]:
     return initialize_result(params, copilot=False, has_menu=False)
 
 
-@server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION)
-async def complete(params: types.InlineCompletionParams) -> dict[str, Any]:
-    """Answer with the text around the cursor. The snapshot is made before the first await, the answer after it."""
-    document = server.documents.get(params.text_document.uri)
-    if document is None:
-        return {"items": []}
-    position = {"line": params.position.line, "character": params.position.character}
-    snapshot = document.snapshot_at(document.offset(position, server.position_encoding))
-    await asyncio.sleep(0.02)
-    before, after = snapshot.text[: snapshot.cursor], snapshot.text[snapshot.cursor :]
-    version = server.raw_params["textDocument"].get("version")
-    return {"items": [{"insertText": f"{before}|{after}"}], "version": snapshot.version, "asked": version}
-
-
 @server.feature("test/echo")
 def echo(params: Any) -> Any:
     return params
@@ -71,14 +57,6 @@ async def stubborn(seconds: float) -> str:
     except asyncio.CancelledError:
         await asyncio.sleep(seconds)
     return "not impressed"
-
-
-@server.feature("test/ask")
-async def ask(params: Any) -> Any:
-    try:
-        return await server.protocol.request("workspace/configuration", {"items": []})
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
 
 
 @server.command("test.add")

@@ -1,4 +1,4 @@
-"""The wire protocol without a process: framing, the writer, process exit, and the replies to any message."""
+"""The wire protocol without a process: framing, the writer, process exit, and replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
 
-from speclsp.errors import SpeclspError
 from speclsp.lsp.protocol import framing, process_exit, stdio
 from speclsp.lsp.protocol.framing import MessageReader
 from speclsp.lsp.protocol.initialize_answer import initialize_result
@@ -55,24 +53,6 @@ def test_framed_messages_are_read_back_for_every_split_into_chunks(messages, chu
     assert read(b"".join(map(frame, messages)), chunk_bytes) == messages
 
 
-@pytest.mark.parametrize(
-    "body", [b"{", b"", b"\xff\xfe", b"nonsense", b'{"a":1}}', b"[" * 100_000, b'"\xed"', b"\xef\xbb\xbf{}"]
-)
-def test_a_body_that_is_not_json_is_one_fault_and_the_next_message_is_read(body):
-    fault, after = read(frame(body) + frame(GOOD))
-    assert fault.code == -32700
-    assert after == GOOD
-
-
-@pytest.mark.parametrize("error_bytes", [-7, -1, 1, 3, 16, 17, 30])
-def test_a_wrong_length_loses_no_other_message(error_bytes):
-    body = json.dumps(GOOD).encode()
-    message = b"Content-Length: %d\r\n\r\n%b" % (len(body) + error_bytes, body)
-    messages = read(message + frame([1]) + frame([2]))
-    assert messages[-2:] == [[1], [2]]
-    assert messages[0] == GOOD or messages[0].code == -32700
-
-
 @pytest.mark.parametrize("length", [1_000, 100_000, framing.MAX_MESSAGE_BYTES])
 @pytest.mark.parametrize("body", [b"", json.dumps(GOOD).encode()])
 def test_a_length_that_is_far_too_long_is_detected_when_the_next_message_arrives(length, body):
@@ -94,11 +74,6 @@ def test_a_body_that_contains_headers_is_one_message(chunk_bytes):
 
 def test_lone_surrogates_are_read_both_escaped_and_raw():
     assert read(frame(b'"\\ud83d"') + frame(b'"\xed\xa0\xbd"')) == ["\ud83d", "\ud83d"]
-
-
-def test_a_stream_that_ends_inside_a_message_ends_quietly():
-    for cut in range(len(frame(GOOD))):
-        assert read(frame(GOOD)[:cut]) == []
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -200,15 +175,6 @@ def test_the_end_of_a_watched_process_ends_this_one(monkeypatch):
     assert exit_state.code == 1
 
 
-@pytest.mark.parametrize("pid", [0, -1, 2**30])
-def test_an_invisible_process_is_not_watched(pid, monkeypatch):
-    monkeypatch.setattr(process_exit, "WATCH_INTERVAL_S", 0.01)
-    exit_state = ProcessExit()
-    exit_state.watch(pid)
-    time.sleep(0.1)
-    assert exit_state.code is None
-
-
 # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -297,11 +263,3 @@ async def test_a_reply_of_the_client_resolves_its_future_and_leaves_no_state(ans
     error = future.exception()
     assert future.result() == outcome if error is None else outcome in str(error)
     assert not server.protocol.awaited and cancelled.cancelled()
-
-
-def test_stdio_is_the_only_transport():
-    server, _ = make_server()
-    with pytest.raises(SpeclspError, match="TCP"):
-        server.start_tcp("127.0.0.1", 0)
-    with pytest.raises(SpeclspError, match="WebSockets"):
-        server.start_ws("127.0.0.1", 0)

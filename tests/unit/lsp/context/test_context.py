@@ -206,14 +206,6 @@ def test_documents_of_other_languages_and_the_document_itself_are_no_sources():
     assert build(snapshot(text, len(text)), None, CONFIG, others=[itself, *foreign]).extra == ()
 
 
-def test_invisible_characters_are_removed_from_other_documents_and_kept_in_the_document():
-    text = "def load_config(path):\n    settings = 'a\u200bb\u202e'\n    return settings\n\n" * 30
-    other_text = "def save_config(path, settings):\n    dump_('a\u200bb\u202e', path)\n    return load_config(path)\n"
-    context = build(snapshot(text, len(text)), None, CONFIG, others=others(other_text))
-    assert context.extra and "\u200b" not in context.extra[0].text and "\u202e" not in context.extra[0].text
-    assert "'a\u200bb\u202e'" in context.prefix
-
-
 def test_typing_on_a_line_keeps_the_window_with_and_without_a_syntax_tree():
     start = ARGPARSE.index("        self.", len(ARGPARSE) * 2 // 3)
     end = ARGPARSE.index("\n", start)

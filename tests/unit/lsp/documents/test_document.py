@@ -89,25 +89,6 @@ def test_edits_in_one_notification_apply_in_order_in_any_encoding(text, edits, e
     assert (one_by_one.text, one_by_one.characters) == (expected, len(expected))
 
 
-@settings(max_examples=300, deadline=None)
-@given(TEXT, PLACE, ENCODING)
-def test_a_position_has_the_offset_of_the_reference(text, place, encoding):
-    document = Document("file:///a", "python", 1, text)
-    assert document.offset(at(*place), encoding) == place_in_text(document.text, *place, encoding)
-
-
-@settings(max_examples=300, deadline=None)
-@given(TEXT, ENCODING, st.lists(st.integers(-2, 40), max_size=6))
-def test_an_offset_survives_the_round_trip_through_a_position(text, encoding, offsets):
-    document = Document("file:///a", "python", 1, text)
-    text = document.text
-    for offset in offsets:
-        inside = min(max(offset, 0), len(text))
-        if text[inside - 1 : inside + 1] == "\r\n":
-            inside -= 1  # a position between \r and \n counts as before both
-        assert document.offset(document.position(offset, encoding), encoding) == inside
-
-
 def test_a_change_without_a_range_is_the_whole_text():
     document = Document("file:///a", "python", 1, "a\nb\n")
     document.apply([put("x", (1, 0)), {"text": "new\n"}, put("y", (1, 0))], "utf-16")
@@ -150,13 +131,6 @@ def test_a_snapshot_is_the_text_and_the_cursor_at_one_version():
     documents.change("file:///a", 6, [{"text": ""}], "utf-16")
     assert (snapshot.uri, snapshot.language, snapshot.version) == ("file:///a", "python", 5)
     assert (snapshot.text, snapshot.cursor) == ("𐐀xy\n", 3)
-
-
-def test_a_document_that_is_not_open_cannot_be_changed_or_closed():
-    documents = Documents()
-    assert not documents.change("file:///never", 1, [{"text": "x"}], "utf-16")
-    assert not documents.close("file:///never")
-    assert documents.get("file:///never") is None
 
 
 def test_reopening_replaces_a_document_and_closing_removes_it():

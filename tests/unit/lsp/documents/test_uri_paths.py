@@ -244,15 +244,3 @@ def test_messages_about_an_open_document_may_spell_its_uri_otherwise():
     closing = {"textDocument": {"uri": "file:///p/a-b.py"}}
     sync.unify_spelling(closing)
     assert sync.apply("textDocument/didClose", closing, "utf-16") and not list(sync.documents)
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["textDocument", "uri"]), inner),
-    )
-)
-def test_any_params_keep_their_shape(params: object):
-    before = repr(params)
-    DocumentSync().unify_spelling(params)
-    assert repr(params) == before

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,29 +86,3 @@ def test_prose_and_commit_messages_are_off_by_default_and_a_list_replaces_the_de
         assert why_not("file:///p/a", language, 1, config(disabled_languages=[]), None) == ("", "")
         assert why_not("file:///p/a", language, 1, config(disabled_languages=["go"]), None) == ("", "")
     assert why_not("file:///p/a", "go", 1, config(disabled_languages=["go"]), None)[0] == "language_off"
-
-
-def test_suggestions_are_off_in_secret_files_under_every_setting():
-    for name in (".env", ".env.local", "tls/server.pem", "id.key"):
-        for settings in (Config(), config(disabled_globs=[])):
-            reason, message = why_not(f"file:///p/{name}", "plaintext", 1, settings, "file:///p")
-            assert reason == "secret_file" and "hold secrets" in message
-    for name in ("environment.py", ".env.example"):
-        assert why_not(f"file:///p/{name}", "python", 1, Config(), "file:///p") == ("", "")
-
-
-def test_suggestions_are_off_in_a_file_named_by_an_ai_ignore_file():
-    reason, message = why_not("file:///p/a.py", "python", 1, Config(), "file:///p", "'*.py' in .cursorignore")
-    assert (reason, message) == ("excluded", "the file matches '*.py' in .cursorignore")
-
-
-def test_the_message_names_the_setting_to_change():
-    cases = [
-        ("disabled", config(enabled=False), "completion.enabled"),
-        ("language_off", config(disabled_languages=["python"]), "python is in completion.disabled_languages"),
-        ("too_large", parse({"context.max_file_bytes": 9})[0], "context.max_file_bytes = 9"),
-    ]
-    for reason, settings, words in cases:
-        code, message = why_not("file:///a.py", "python", 10, settings, None)
-        assert code == reason and words in message
-        assert re.fullmatch(r"[^\n.]+(\.[^\n]+)*[^.]", message), "one line, for a status bar"

@@ -95,15 +95,6 @@ def test_random_trees_get_the_same_verdicts_as_from_git(
     assert wrong == []
 
 
-def test_only_ignore_files_of_ai_tools_turn_suggestions_off(tmp_path: Path):
-    names = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
-    root = lay(tmp_path, {f"{name[1:]}/x/{name}": "*.py\n" for name in names})
-    for name in names:
-        result = verdict(root, f"{name[1:]}/x/a.py")
-        assert result.no_context == f"'*.py' in {name[1:]}/x/{name}"
-        assert result.no_suggestions == ("" if name in names[:2] else result.no_context)
-
-
 def test_aiexclude_has_no_negation_and_an_empty_one_excludes_everything(tmp_path: Path):
     root = lay(tmp_path, {"a/.aiexclude": "*.py\n!b.py\n", "c/.aiexclude": " \n", "d/.cursorignore": ""})
     assert verdict(root, "a/b.py").no_suggestions and not verdict(root, "a/b.txt").no_suggestions
