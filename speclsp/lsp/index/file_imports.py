@@ -1,8 +1,6 @@
-"""Imports of a workspace's files: statements, the files that they mean, the names of files, and packages of manifests.
+"""Imports of a workspace's files: statements, the files that they mean, and the names of files.
 
 The statements are found by patterns: a grammar is C code of third parties, which a hostile file may crash or stop.
-
-Of a manifest, as package.json or go.mod, only the names of packages are read; malformed entries are skipped.
 """
 
 from __future__ import annotations
@@ -10,15 +8,12 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from types import MappingProxyType
 
-from speclsp import private_files
-from speclsp.lsp.documents.uri_paths import system_path
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES
-from speclsp.lsp.syntax.languages.import_rules import MAX_DEPTH, Import, KnownFiles, ManifestReader, by_path, joined
+from speclsp.lsp.syntax.languages.import_rules import MAX_DEPTH, Import, KnownFiles, by_path
 
 _MAX_STATEMENTS = 500  # of one file
 _MAX_STATEMENT = 4000  # characters
@@ -26,15 +21,9 @@ _COMMENT = re.compile(r"(?<![:\"'\w])//[^\n]*|(?<=\s)#[^\n]*")  # of code; a URL
 _MAX_IMPORTS = 200  # in one statement
 _MAX_MODULE = 400
 _MAX_LEAF = 200
-_MAX_NAME = 200  # of a package
-_MAX_MANIFESTS = 2000  # of one workspace
-_MAX_MANIFEST_BYTES = 128 * 1024
 _RULES = [language.imports for language in LANGUAGES if language.imports is not None]
 _DIRECTORY_STEMS = frozenset(stem for rules in _RULES for stem in rules.directory_stems)
 _WRITTEN = tuple(dict.fromkeys(suffix for rules in _RULES for suffix in rules.written_suffixes))  # in an import
-MANIFESTS: Mapping[str, ManifestReader] = MappingProxyType(  # by file name
-    {name: reader for rules in _RULES for name, reader in rules.manifests.items()}
-)
 
 
 def read(grammar: str, statement: str) -> list[Import]:
@@ -110,22 +99,3 @@ def twins(stem: str) -> list[str]:
     endings = ("_test", ".test", ".spec", "_spec", "-test", "Test", "Tests")
     starts = dict.fromkeys([f"test_{stem}", f"test_{stem.lstrip('_') or stem}", f"Test{stem}"])
     return [*starts, *(stem + ending for ending in endings)]
-
-
-def package_roots(folder: str, manifests: Iterable[str], pause: Callable[[], None]) -> set[tuple[str, str, str]]:
-    """(kind, name, directory in the folder) of every package; of TypeScript's paths, (…, "@/", where they lead).
-
-    `pause` is called before each manifest.
-    """
-    roots: set[tuple[str, str, str]] = set()
-    for path in sorted(manifests, key=lambda path: (path.count("/"), path))[:_MAX_MANIFESTS]:
-        pause()
-        try:
-            data = private_files.read_bytes(system_path(f"{folder}/{path}"), _MAX_MANIFEST_BYTES, follow=False)
-            for kind, name, directory in MANIFESTS[posixpath.basename(path)](data.decode("utf-8-sig", "replace")):
-                there = joined(posixpath.dirname(path), directory)
-                if there is not None and 0 < len(name) <= _MAX_NAME and f"{name}{there}".encode():
-                    roots.add((kind, name, there))
-        except (OSError, ValueError, RecursionError, TypeError, AttributeError):
-            continue
-    return roots

@@ -128,8 +128,6 @@ class FolderReader:
             if file.path not in states and (scan.is_complete or scan.file_at(file.path) is None):
                 self._changes.append(FileChange(file.path))
         self._apply_changes()
-        roots = file_imports.package_roots(self._index.folder, scan.manifests, self._pause)
-        self._call(partial(self._index.set_package_roots, roots))
         self._call(partial(self._on_listed, job.rules))
         for path, state in states.items():
             self._pause()

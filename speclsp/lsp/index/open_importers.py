@@ -180,9 +180,6 @@ class OpenFiles:
     def files_in(self, directory: str) -> list[str]:
         return sorted(path for path in self.paths if posixpath.dirname(path) == directory)
 
-    def package_roots(self, kind: str) -> list[tuple[str, str]]:
-        return []
-
 
 def family_of(document: Document) -> str:
     """A name that is the same for languages that use one another's files."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from speclsp.lsp.documents.uri_paths import IS_WINDOWS, path_inside, system_path
 from speclsp.lsp.documents.windows_names import is_link, is_placeholder, is_reserved, real_folder, real_path
 from speclsp.lsp.index.file_cache import MAX_BYTES, FileState
-from speclsp.lsp.index.file_imports import MANIFESTS
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.syntax.languages.import_rules import distance
 from speclsp.lsp.visibility import eligibility, secret_files
@@ -37,7 +36,6 @@ class WorkspaceScan:
         self.root, self._disabled_globs = root, disabled_globs
         self._rules = IgnoreWorkspace()
         self.files: dict[str, FileState] = {}  # the nearest first
-        self.manifests: list[str] = []
         self.is_complete = False  # the scan reached every file
 
     def run(self, near: str, pause: Callable[[], None] = lambda: None) -> None:
@@ -46,9 +44,6 @@ class WorkspaceScan:
         self.is_complete, count = True, 0
         for path, info in self._sources(pause):
             if not self.is_indexable(path, info):
-                continue
-            if posixpath.basename(path) in MANIFESTS:
-                self.manifests.append(path)
                 continue
             count += 1
             if count > MAX_FILES:
@@ -99,7 +94,7 @@ class WorkspaceScan:
         return not self._rules.verdict(self.root, path).no_context
 
     def _sources(self, pause: Callable[[], None]) -> Iterator[tuple[str, os.stat_result]]:
-        """Source files, manifests, and whatever else has such a name, of the directories that are not skipped."""
+        """Source files, and whatever else has such a name, of the directories that are not skipped."""
         pending, count = [""], 0
         while pending:
             directory = pending.pop()
@@ -127,7 +122,7 @@ class WorkspaceScan:
                     if entry.is_dir(follow_symlinks=False):
                         if path.count("/") < _MAX_DEPTH and not _is_foreign(entry.name) and not self._prunes(path):
                             below.append(path)
-                    elif grammar_of(entry.name) or entry.name in MANIFESTS:
+                    elif grammar_of(entry.name):
                         yield path, entry.stat(follow_symlinks=False)
                 except (OSError, ValueError):
                     continue

@@ -72,7 +72,6 @@ class WorkspaceIndex:
         self._by_stem: Places = {}
         self._by_directory: Places = {}
         self._by_leaf: Places = {}  # importers, by the last parts of modules and names
-        self._roots: frozenset[tuple[str, str, str]] = frozenset()
         self._answers: dict[tuple[object, ...], Any] = {}  # until the next change
         self._texts = FileCache(self.folder)
 
@@ -103,11 +102,6 @@ class WorkspaceIndex:
                 places[key] = paths
             else:
                 places.pop(key, None)
-
-    def set_package_roots(self, roots: Iterable[tuple[str, str, str]]) -> None:
-        """Replace the packages that manifests declare: (kind, name, directory)."""
-        self._roots = frozenset(roots)
-        self._answers.clear()
 
     def files(self) -> list[IndexedFile]:
         """All files. For any thread."""
@@ -194,11 +188,6 @@ class WorkspaceIndex:
     def files_in(self, directory: str) -> list[str]:
         """Files of a directory, those of its subdirectories excluded."""
         return sorted(self._by_directory.get(directory, ()))
-
-    def package_roots(self, kind: str) -> list[tuple[str, str]]:
-        """(name, directory) of the packages that manifests declare, the longest name first."""
-        rows = [(name, path) for other, name, path in self._roots if other == kind]
-        return sorted(rows, key=lambda row: (-len(row[0]), row))[:_MAX_PATHS]
 
     def _resolve(self, module: str, from_path: str, deadline: Deadline = NEVER) -> str | None:
         query = functools.partial(file_imports.resolve, module, from_path, self)

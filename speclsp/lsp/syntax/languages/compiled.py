@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from speclsp.lsp.syntax.languages import placeholders
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, by_path, joined
@@ -46,21 +47,14 @@ def _go_imports(statement: str) -> Iterator[Import]:
 
 
 def _go_file(module: str, from_path: str, files: KnownFiles) -> str | None:
-    for name, directory in files.package_roots("go"):
-        if module == name or module.startswith(name + "/"):
-            place = joined(directory, module[len(name) + 1 :])
-            if place is None:
-                return None
-            paths = [path for path in files.files_in(place) if path.endswith(".go") and not path.endswith("_test.go")]
-            package = posixpath.basename(place) or posixpath.basename(module)
-            return min(paths, key=lambda path: (posixpath.basename(path) != f"{package}.go", path), default=None)
+    """A file of the directory with the longest end of the module's path, the nearest one."""
+    parts = module.split("/")
+    for start, directory in product(range(1, len(parts)), above(from_path)):
+        place = "/".join(filter(None, (directory, *parts[start:])))
+        paths = [path for path in files.files_in(place) if path.endswith(".go") and not path.endswith("_test.go")]
+        if paths:
+            return min(paths, key=lambda path: (posixpath.basename(path) != f"{parts[-1]}.go", path))
     return None
-
-
-def _go_manifest(text: str) -> Iterator[tuple[str, str, str]]:
-    module = re.search(r"^module\s+\"?([^\s\"]+)", text, re.MULTILINE)
-    if module:
-        yield "go", module[1], ""
 
 
 GO = Language(
@@ -71,7 +65,7 @@ GO = Language(
     strings_end_on_line=True,
     line_ends=("{}", " {}", "\n}"),
     indexed=".go",
-    imports=ImportRules(read=_go_imports, resolve=_go_file, starts=r"import\b", manifests={"go.mod": _go_manifest}),
+    imports=ImportRules(read=_go_imports, resolve=_go_file, starts=r"import\b"),
 )
 
 
@@ -125,13 +119,11 @@ def _rust_file(module: str, from_path: str, files: KnownFiles) -> str | None:
                 base = posixpath.dirname(base) if base else None
         rest = [part for part in rest if part != "super"]
     else:
-        named = next((place for known, place in files.package_roots("cargo") if known.replace("-", "_") == first), None)
-        base = joined(named, "src") if named is not None else None
         roots = (f"{name}/src/lib.rs" for name in (first, first.replace("_", "-")))
-        root = next(filter(None, (by_end(end, from_path, files) for end in roots)), None) if base is None else None
-        if root is not None:  # its manifest was not found
+        root = next(filter(None, (by_end(end, from_path, files) for end in roots)), None)
+        if root is not None:
             base = posixpath.dirname(root)
-        if base is None:  # a module beside this one, by its bare name
+        else:  # a module beside this one, by its bare name
             base, rest = own, [first, *rest]
     if base is None:
         return None
@@ -156,12 +148,6 @@ def _rust_crate(from_path: str, files: KnownFiles) -> str | None:
     return None
 
 
-def _rust_manifest(text: str) -> Iterator[tuple[str, str, str]]:
-    crate = re.search(r"^\[package\][^\[]*?^name\s*=\s*\"([\w-]+)\"", text, re.MULTILINE)
-    if crate:
-        yield "cargo", crate[1], ""
-
-
 RUST = Language(
     name="rust",
     aliases=("rs",),
@@ -175,7 +161,6 @@ RUST = Language(
         resolve=_rust_file,
         starts=r"(?:pub(?:\([^)\n]*\))?\s+)?(?:use|mod)\s",
         directory_stems=("mod",),
-        manifests={"Cargo.toml": _rust_manifest},
     ),
 )
 

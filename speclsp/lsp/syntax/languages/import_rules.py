@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 MAX_DEPTH = 40  # directories
@@ -37,13 +36,9 @@ class KnownFiles(Protocol):
     def files_in(self, directory: str) -> list[str]:
         """The files right in a directory."""
 
-    def package_roots(self, kind: str) -> list[tuple[str, str]]:
-        """(name, directory) of the packages that manifests declare, the longest name first."""
-
 
 Reader = Callable[[str], Iterator[Import]]  # the imports of one statement's text
 Resolver = Callable[[str, str, KnownFiles], str | None]  # (module, path of its importer, files) -> path
-ManifestReader = Callable[[str], Iterator[tuple[str, str, str]]]  # text -> (kind, name, directory) of packages
 Exports = Callable[[str, str], bool]  # (text, name) -> True if other files can import this name of the text's top level
 
 
@@ -56,7 +51,6 @@ class ImportRules(NamedTuple):
     names_can_be_files: bool = False  # from a import b, where b is a file
     directory_stems: tuple[str, ...] = ()  # of the files that stand for their directory
     written_suffixes: tuple[str, ...] = ()  # of files, in a module's name
-    manifests: Mapping[str, ManifestReader] = MappingProxyType({})  # file name -> its reader
     exports: Exports | None = None  # None: imported names are not followed from file to file
 
 

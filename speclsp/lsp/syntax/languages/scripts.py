@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, joined, original_names
+from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, joined, original_names
 from speclsp.lsp.syntax.languages.record import (
     C_RULES,
     QUOTES,
@@ -19,9 +18,7 @@ from speclsp.lsp.syntax.languages.record import (
 _SUFFIXES = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
 _WRITTEN_AS = {".js": (".ts", ".tsx", ".d.ts"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
 _INDEXES = tuple(f"/index{suffix}" for suffix in _SUFFIXES)
-_MAX_PATHS = 50  # of one tsconfig.json
-_COMMENT = r'("(?:[^"\\]|\\.)*")|//[^\n]*|(?s:/\*.*?\*/)'
-_LAST_COMMA = r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])'
+_SOURCES = ("@/", "~/")  # begin an import from the folder of the project's sources
 
 
 def _imports(statement: str) -> Iterator[Import]:
@@ -37,19 +34,10 @@ def _file(module: str, from_path: str, files: KnownFiles) -> str | None:
     if module.startswith("."):
         base = joined(posixpath.dirname(from_path), module)
         return None if base is None else files.first_existing(_candidates(base, module.endswith(("/", "."))))
-    for name, directory in files.package_roots("paths"):  # tsconfig.json: "@/*" is "@/", "src/"
-        if module.startswith(name) and (name.endswith("/") or module == name):
-            base = joined(directory, module[len(name) :])
-            path = files.first_existing(_candidates(base, False)) if base is not None else None
-            if path:
-                return path
-    for name, directory in files.package_roots("npm"):
-        if module == name or module.startswith(name + "/"):
-            inner = module[len(name) + 1 :]
-            bases = [joined(directory, inner), joined(directory, "src", inner), joined(directory, "lib", inner)]
-            return files.first_existing(
-                path for base in bases if base is not None for path in _candidates(base, not inner)
-            )
+    if module.startswith(_SOURCES):
+        above_first = reversed([*above(from_path)])
+        bases = [joined(place, folder, module[2:]) for place in above_first for folder in ("src", "")]
+        return files.first_existing(path for base in bases if base for path in _candidates(base, False))
     return None
 
 
@@ -68,23 +56,6 @@ def _exports(text: str, name: str) -> bool:
     return re.search(rf"(?m)^export(?:\s+{kinds}\s+{name}(?![\w$])|{listed})", text) is not None
 
 
-def _package(text: str) -> Iterator[tuple[str, str, str]]:
-    package = json.loads(text)
-    if isinstance(package.get("name"), str):
-        yield "npm", package["name"], ""
-
-
-def _paths(text: str) -> Iterator[tuple[str, str, str]]:
-    for pattern in (_COMMENT, _LAST_COMMA):  # JSON as people write it
-        text = re.sub(pattern, lambda match: match[1] or "", text)
-    options = json.loads(text).get("compilerOptions", {})
-    base = str(options.get("baseUrl", "."))
-    for name, targets in list(options.get("paths", {}).items())[:_MAX_PATHS]:
-        for target in targets[:4]:
-            if name.endswith("*") == target.endswith("*"):
-                yield "paths", name.removesuffix("*"), posixpath.join(base, target.removesuffix("*"))
-
-
 _RULES = replace(C_RULES, string=QUOTES, long_string=r"`(?:\\.|[^`\\])*(?:`|\Z)")
 _IMPORTS = ImportRules(
     read=_imports,
@@ -92,7 +63,6 @@ _IMPORTS = ImportRules(
     starts=r"import\b|export\s*(?:type\s*)?[*{]|(?:const|let|var)\s[^=;]{1,2000}=\s*require\s*\(",
     directory_stems=("index",),
     written_suffixes=(".js", ".ts", ".mjs", ".jsx", ".tsx"),
-    manifests={"package.json": _package, "tsconfig.json": _paths, "jsconfig.json": _paths},
     exports=_exports,
 )
 

@@ -248,15 +248,15 @@ def test_an_edited_document_is_read_again():
     assert desk.texts("app.py") == ["size"]
 
 
-def test_the_index_resolves_what_the_open_documents_do_not_tell(tmp_path: Path):
+def test_the_index_comes_before_the_open_documents(tmp_path: Path):
     (tmp_path / "src").mkdir()
-    (tmp_path / "tsconfig.json").write_text('{"compilerOptions": {"paths": {"@/*": ["./src/*"]}}}')
     (tmp_path / "src/shapes.ts").write_text("export function area() {}\n")
     index = folder_reader.build(tmp_path)
     sample = (
-        "== src/shapes.ts\nexport function <area|size>() {}\n== app.ts\nimport { area¹ } from '@/shapes';\narea¹();\n"
+        "== app/src/shapes.ts\nexport function <area|size>() {}\n"
+        "== app/src/app.ts\nimport { area¹ } from '@/shapes';\narea¹();\n"
     )
-    desk = Desk(sample, tmp_path.as_uri(), index)
-    assert desk.marked_again() == desk.marked
-    unknown = Desk(sample, tmp_path.as_uri())
-    assert MARK.search("".join(unknown.marked_again().values())) is None
+    alone = Desk(sample, tmp_path.as_uri())
+    assert alone.marked_again() == alone.marked
+    indexed = Desk(sample, tmp_path.as_uri(), index)
+    assert MARK.search("".join(indexed.marked_again().values())) is None

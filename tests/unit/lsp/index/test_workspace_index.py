@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import threading
 import time
@@ -56,7 +55,7 @@ def contents(index: WorkspaceIndex) -> object:
     """Everything in an index, without the order of its changes."""
     names = {*(path for file in index.files() for path in (file.path, stem_of(file.path), *file.leaves)), "pkg", "lib"}
     found = ((name, sorted(index.files_with_stem(name)), index.files_in(name), index.importers(name)) for name in names)
-    return sorted(index.files(), key=lambda file: file.path), sorted(found), index.package_roots("npm")
+    return sorted(index.files(), key=lambda file: file.path), sorted(found)
 
 
 def paths(index: WorkspaceIndex) -> list[str]:
@@ -151,12 +150,11 @@ def test_a_hung_disk_is_waited_for_only_once(root: Path, monkeypatch: pytest.Mon
 
 # ── updates ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-PATHS = ("a.py", "pkg/__init__.py", "pkg/b.py", "pkg/c.ts", "lib/d.go", "lib/package.json", "notes.txt")
+PATHS = ("a.py", "pkg/__init__.py", "pkg/b.py", "pkg/c.ts", "lib/d.go", "notes.txt")
 TEXTS = (
     "import one\n",
     "class Two:\n    x = 1\nfrom .b import one\n",
     "import { q } from './q'\nexport const three = 3;\n",
-    '{"name": "lib"}',
     "",
 )
 EDITS = st.lists(
@@ -227,14 +225,11 @@ def test_the_reader_rests_after_every_slice_of_work(root: Path, monkeypatch: pyt
 
 def test_a_lone_surrogate_breaks_no_query(root: Path):
     surrogate = "\ud800"
-    lay(
-        root,
-        {"a.js": "import './f'", "package.json": '{"name": "\\ud800"}', "b/package.json": '{"name": "b"}'},
-    )
+    lay(root, {"a.js": "import './f'"})
     index, path = build(root), f"{surrogate}.js"
     assert [index.resolve_module(f"./{surrogate}", "a.js"), index.text(path)] == [None, ""]
     assert index.imports(path) == index.importers(path) == index.counterparts(path) == index.files_like(path)[1:] == []
-    assert modules(index, "a.js") == ["./f"] and index.package_roots("npm") == [("b", "b")]
+    assert modules(index, "a.js") == ["./f"]
 
 
 # ── excluded files ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,7 +289,6 @@ def test_hostile_folders_and_files_are_bounded(root: Path, monkeypatch: pytest.M
     lay(root, {"a.py": "\n".join(f"import f{n}" for n in range(5000)), "good.py": "import good\n"})
     lay(root, {"b.py": f"import {', '.join(f'a{n}' for n in range(600))}\n", "c.py": f"import {'x' * 5000}\n"})
     lay(root, {"d.py": "import (\n" * 3000, "e.rs": "mod x {\n" * 3000, "f.js": "const {" * 3000})
-    lay(root, {"tsconfig.json": "[" * 20_000, "package.json": json.dumps({"name": ["x"]}), "Cargo.toml": "\0"})
     (root / "loop").mkdir()
     (root / "loop/again").symlink_to(root)
     with (root / "huge.py").open("wb") as huge:

@@ -35,17 +35,10 @@ ALLOWED = {  # (file, text): reason
     ("syntax/offset_map.py", "ignore"): "an error handler of str.encode",
     **{("visibility/secret_files.py", text): "a part of the patterns for files with secrets" for text in SECRETS},
 }
-MANIFESTS = {  # file name: (text, kind and name of the package)
-    "package.json": ('{"name": "@me/app"}', ("npm", "@me/app")),
-    "tsconfig.json": ('{"compilerOptions": {"paths": {"@/*": ["./src/*"]},}}', ("paths", "@/")),
-    "jsconfig.json": ('{"compilerOptions": {"paths": {"@/*": ["./src/*"]}}}', ("paths", "@/")),
-    "go.mod": ("module m\n", ("go", "m")),
-    "Cargo.toml": ('[package]\nname = "my-crate"\n', ("cargo", "my-crate")),
-}
 
 
 class Files:
-    """The files of a workspace, and a package of each kind at its top."""
+    """The files of a workspace."""
 
     def __init__(self, *paths: str) -> None:
         self.paths = paths
@@ -58,9 +51,6 @@ class Files:
 
     def files_in(self, directory: str) -> list[str]:
         return [path for path in self.paths if posixpath.dirname(path) == directory]
-
-    def package_roots(self, kind: str) -> list[tuple[str, str]]:
-        return [(name, "") for _, (known, name) in MANIFESTS.values() if known == kind]
 
 
 # ── each record answers each question ─────────────────────────────────────────────────────────────────────────────────
@@ -113,12 +103,6 @@ def test_a_language_that_is_indexed_is_the_family_of_no_other_by_chance():
     for language in LANGUAGES:
         assert not language.family or BY_NAME[language.family].indexed
         assert bool(language.imports) <= bool(language.indexed)
-
-
-def test_every_manifest_declares_its_package():
-    assert set(file_imports.MANIFESTS) == set(MANIFESTS)
-    for name, (text, package) in MANIFESTS.items():
-        assert [(kind, name) for kind, name, _ in file_imports.MANIFESTS[name](text)] == [package]
 
 
 def test_a_record_is_known_by_each_of_its_names_and_by_no_name_of_another():
