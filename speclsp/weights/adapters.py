@@ -18,9 +18,8 @@ from pathlib import Path
 from speclsp import config
 from speclsp.errors import SpeclspError, WeightsError
 from speclsp.weights import cards, model_directory
-from speclsp.weights.cards import Weights
+from speclsp.weights.cards import CardError, Weights
 from speclsp.weights.untrusted import safetensors_header, untrusted_files
-from speclsp.weights.untrusted.card_table import CardError, CardTable
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
@@ -28,6 +27,7 @@ FORMAT = "speclsp-lora-1"
 MAX_BYTES = 8 << 20
 MAX_RANK = 1024
 MAX_CARD_BYTES = 1 << 16
+KEYS = ("weights", "sha256", "licence", "data")  # of a card
 NUMBERS = ("I8", "BF16", "F16", "F32")
 LINEAR = r"model\.layers\.\d{1,4}\.(?:self_attn\.[qkvo]_proj|mlp\.(?:gate|up|down)_proj)"
 TENSOR = re.compile(rf"base_model\.model\.({LINEAR})\.lora_[AB]\.weight(?:\.scale)?")
@@ -138,9 +138,9 @@ def read_card(path: Path) -> AdapterCard:
         raise CardError(f"{path} {error}. {error.fix}".rstrip()) from None
     except ValueError as error:
         raise CardError(f"{path} is not valid TOML: {error}.") from None
-    table = CardTable(str(path), "", values, "an adapter's card")
-    texts = {key: table.text(key) for key in ("weights", "sha256", "licence", "data")}
-    table.done()
+    texts = {key: value for key, value in values.items() if isinstance(value, str)}
+    if values.keys() != texts.keys() or texts.keys() != set(KEYS):
+        raise CardError(f"{path} has {', '.join(values) or 'no keys'}: expected the texts {', '.join(KEYS)}.")
     return AdapterCard(path.stem, path.with_suffix(".safetensors"), **texts)
 
 

@@ -1,4 +1,4 @@
-"""Model cards: reads and checks models/*.toml.
+"""Model cards: reads models/*.toml.
 
     models/<model>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
 
@@ -14,16 +14,17 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from speclsp import config
 from speclsp.errors import SpeclspError, UnknownModel
 from speclsp.weights import model_directory
 from speclsp.weights.untrusted import untrusted_files
-from speclsp.weights.untrusted.card_table import CardError, CardTable
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice where no other model suits
-FORMATS = ("safetensors", "gguf", "bundled", "none")
-MEMORY_FORMATS = ("bf16", "int8", "nf4", "int4")  # with a figure for int4, "auto" may choose it on a CPU
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
 EDIT_FORMATS = ("", "sweep")  # speclsp/lsp/backend/edit_prompt.py
 EDIT_SEPARATOR = "<|file_sep|>"  # a token that the format needs
@@ -36,6 +37,12 @@ MAX_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
 PROCESS_MIB = 96  # resident beside the model on a CPU: Python, tokenizer, prompt caches; `python -m benchmarks start`
 TORCH_MIB = 192  # more, if torch computes
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
+TYPES: Mapping[object, type] = {"str": str, "int": int, "bool": bool}
+Record = TypeVar("Record", bound="DataclassInstance")
+
+
+class CardError(SpeclspError):
+    """A card lacks a key, or has a value or a key that it cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,107 +192,51 @@ def edit_format(name: str) -> str:
 
 @lru_cache(maxsize=128)
 def _read(path: Path) -> Card:
-    file = f"models/{path.name}"
+    """The card in a file. Raises CardError; the tests check the values in the included cards."""
     try:
-        table = config.from_toml(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CardError(f"{file} is not valid TOML: {error}.") from None
-    card = CardTable(file, "", table)
-    drafted = table.get("draft")
-    if isinstance(drafted, dict):
-        draft: Weights | None = _weights(card.table("draft"), path.stem)
-    else:
-        draft = _draft(path, card.text("draft")) if drafted is not None else None
-    built = Card(
-        name=path.stem,
-        title=card.text("title"),
-        family=card.text("family"),
-        target=_weights(card.table("target"), path.stem),
-        draft=draft,
-        fim=_fim(card.table("fim", {})),
-        stop_tokens=card.texts("stop_tokens", ()),
-        context_tokens=card.number("context_tokens"),
-        licence=card.text("licence"),
-        memory_mib=_memory(card.table("memory_mib", {})),
-        auto=card.number("auto", 0),
-        instruct=card.flag("instruct"),
-        needs_torch=card.flag("needs_torch"),
-        judged=card.text("judged", ""),
-        edit_format=card.text("edit_format", ""),
-    )
-    card.done()
-    if built.edit_format not in EDIT_FORMATS or (built.edit_format and built.fim.file_sep != EDIT_SEPARATOR):
-        raise card.error("edit_format", f'is {built.edit_format!r}: expected "sweep", and {EDIT_SEPARATOR}')
-    if built.context_tokens <= 0:
-        raise CardError(f"{file}: context_tokens is {built.context_tokens}: expected a positive number.")
-    if built.auto and "bf16" not in built.memory_mib:
-        raise CardError(f"{file}: a model that `auto` may choose needs memory_mib.bf16.")
-    return built
+        table: dict[str, Any] = config.from_toml(path.read_text(encoding="utf-8"))
+        draft = table.pop("draft", None)
+        return _record(
+            Card,
+            table
+            | {
+                "name": path.stem,
+                "target": _weights(table["target"], path.stem),
+                "draft": _draft(path, draft) if isinstance(draft, str) else draft and _weights(draft, path.stem),
+                "fim": _record(Fim, table.get("fim", {})),
+                "stop_tokens": tuple(table.get("stop_tokens", ())),
+                "memory_mib": MappingProxyType(table.get("memory_mib", {})),
+            },
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise CardError(f"models/{path.name} is no model definition: {problem}.") from None
+
+
+def _record(kind: type[Record], values: Mapping[str, Any]) -> Record:
+    """A record with these values. Raises TypeError: a key is unknown or missing, or a value has another type."""
+    for item in fields(kind):
+        value = values.get(item.name)
+        if item.type in TYPES and value is not None and type(value) is not TYPES[str(item.type)]:
+            raise TypeError(f"{item.name} is {value!r}: expected {item.type}")
+    return kind(**values)
 
 
 def _draft(path: Path, name: str) -> Weights:
     """The target of the card that a draft names; that card's own draft plays no part."""
     other = path.with_name(f"{name}.toml")
     if other == path or not other.is_file():
-        raise CardError(f"models/{path.name}: draft {name!r} is not the name of another model definition.")
+        raise ValueError(f"draft {name!r} is not the name of another one")
     return _read(other).target
 
 
-def _weights(table: CardTable, card_name: str) -> Weights:
-    mirror = table.table("mirror", {})
-    weights = Weights(
-        name=table.text("path", card_name),
-        format=table.text("format"),
-        repo=table.text("repo", ""),
-        revision=table.text("revision", ""),
-        files=tuple(_file(entry) for entry in table.tables("files")),
-        mirror=_mirror(mirror) if mirror.values else None,
-        parameters=table.number("parameters", 0),
-    )
-    table.done()
-    if weights.format not in FORMATS:
-        raise table.error("format", f"is {weights.format!r}: expected one of {', '.join(FORMATS)}")
-    if weights.format in ("safetensors", "gguf") and not re.fullmatch(r"[\w.-]+/[\w.-]+", weights.repo):
-        raise table.error("repo", f"is {weights.repo!r}: expected an owner/name on Hugging Face")
-    if weights.revision and not re.fullmatch(r"[0-9a-f]{40}", weights.revision):
-        raise table.error("revision", f'is {weights.revision!r}: expected a full commit hash or ""')
-    if weights.format == "gguf" and (len(weights.files) != 1 or not weights.files[0].sha256):
-        raise table.error("files", "needs exactly one file with its sha256 for a gguf")
-    if weights.mirror and (weights.format != "gguf" or not weights.files[0].bytes):
-        raise table.error("mirror", "is for a gguf of known bytes, whose checksum verifies the joined parts")
-    return weights
-
-
-def _file(table: CardTable) -> WeightFile:
-    file = WeightFile(table.text("name"), table.number("bytes", 0), table.text("sha256", ""))
-    table.done()
-    if not re.fullmatch(r"[\w-][\w.-]*\.(safetensors|gguf|json)", file.name):
-        raise table.error("name", f"is {file.name!r}: expected a plain .safetensors, .gguf or .json file name")
-    if file.sha256 and not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
-        raise table.error("sha256", f"is {file.sha256!r}: expected 64 hexadecimal digits")
-    return file
-
-
-def _mirror(table: CardTable) -> Mirror:
-    pattern, parts = table.text("packages"), table.number("parts")
-    packages = tuple(pattern.format(number=number) for number in range(1, parts + 1))
-    mirror = Mirror(packages, table.text("version"), table.text("member"))
-    table.done()
-    return mirror
-
-
-def _fim(table: CardTable) -> Fim:
-    fim = Fim(**{marker.name: table.text(marker.name, str(marker.default)) for marker in fields(Fim)})
-    table.done()
-    if fim.order not in ("psm", "spm"):
-        raise table.error("order", f"is {fim.order!r}: expected psm or spm")
-    return fim
-
-
-def _memory(table: CardTable) -> Mapping[str, int]:
-    sizes = {name: table.number(name) for name in MEMORY_FORMATS if name in table.values}
-    table.done(MEMORY_FORMATS)
-    return MappingProxyType(sizes)
+def _weights(table: Mapping[str, Any], card_name: str) -> Weights:
+    values = {"name": table.get("path", card_name)} | {key: table[key] for key in table if key != "path"}
+    values["files"] = tuple(_record(WeightFile, file) for file in table.get("files", ()))
+    if mirror := table.get("mirror"):
+        packages = tuple(mirror["packages"].format(number=number) for number in range(1, mirror["parts"] + 1))
+        values["mirror"] = Mirror(packages, mirror["version"], mirror["member"])
+    return _record(Weights, values)
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────

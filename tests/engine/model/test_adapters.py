@@ -220,5 +220,5 @@ def test_weights_are_named_by_their_published_file(tmp_path: Path):
 def test_a_bad_card_is_one_sentence_and_is_not_used(key: str, tmp_path: Path):
     small_adapters.write_card(small_adapters.write(tmp_path), "tiny", **{key: "window"})
     (problem,) = adapters.listing(str(tmp_path))[1]
-    assert re.search(f"mine.toml.*{key} is not a key", problem)
+    assert re.search(f"mine.toml has .*{key}: expected the texts weights, sha256", problem)
     assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], "")

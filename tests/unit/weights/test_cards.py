@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.rows import rows
 from support.source_tree import ROOT
 
 from speclsp.errors import SpeclspError, UnknownModel
 from speclsp.weights import adapters, cards
 from speclsp.weights.cards import CardError
-
-ROWS = rows(__file__)
 
 NAMES = cards.names()
 VALID = """
@@ -60,8 +58,22 @@ def test_a_card_is_complete_and_agrees_with_itself(name: str) -> None:
     card = cards.load(name)
     assert card.name == name
     assert card.title and card.family and card.licence
-    assert card.context_tokens > 0
+    assert card.context_tokens > 0 and card.fim.order in ("psm", "spm")
+    assert card.edit_format in cards.EDIT_FORMATS and (
+        not card.edit_format or card.fim.file_sep == cards.EDIT_SEPARATOR
+    )
+    assert set(card.memory_mib) <= {"bf16", "int8", "nf4", "int4"} and (not card.auto or "bf16" in card.memory_mib)
+    for file in card.target.files:
+        assert re.fullmatch(r"[\w-][\w.-]*\.(safetensors|gguf|json)", file.name)
+        assert re.fullmatch(r"([0-9a-f]{64})?", file.sha256)
+    assert card.target.format in ("safetensors", "gguf", "bundled", "none")
+    if card.target.format == "gguf":
+        assert len(card.target.files) == 1 and card.target.files[0].sha256
+    if card.target.mirror:
+        assert card.target.format == "gguf" and card.target.files[0].bytes
     if card.target.format in ("safetensors", "gguf"):
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", card.target.repo)
+        assert re.fullmatch(r"([0-9a-f]{40})?", card.target.revision)
         assert card.target.parameters > 100_000_000
         assert card.stop_tokens
         bf16, int8, nf4 = (card.memory_mib[kind] for kind in ("bf16", "int8", "nf4"))
@@ -128,15 +140,26 @@ def test_a_name_that_looks_like_a_path_loads_no_card(name: str) -> None:
         cards.load(name)
 
 
-@pytest.mark.parametrize(("slip", "says"), ROWS["an_error_in_a_card_is_named_with_the_file_and_the_key"])
-def test_an_error_in_a_card_is_named_with_the_file_and_the_key(
+@pytest.mark.parametrize(
+    ("slip", "says"),
+    [
+        (("family", "famly"), "unexpected keyword argument 'famly'"),
+        (('title = "A pair"', ""), "missing 1 required positional argument: 'title'"),
+        (("512", '"512"'), "context_tokens is '512': expected int"),
+        (('"MIT"', '"MIT"\ndraft = "other"'), "draft 'other' is not the name of another one"),
+        (('"MIT"', '"MIT"\ndraft = "pair"'), "draft 'pair' is not the name of another one"),
+        (('"MIT"', '"MIT"\ndraft = 3'), "models/pair.toml is no model definition"),
+        (("title =", "title"), "Expected '=' after a key"),
+    ],
+)
+def test_an_error_in_a_card_is_one_sentence_with_the_file(
     shelf: Callable[..., cards.Card], slip: tuple[str, str], says: str
 ) -> None:
     assert shelf(VALID, "valid").title == "A pair"
     with pytest.raises(CardError) as caught:
         shelf(VALID.replace(*slip, 1))
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("models/pair.toml is no model definition: ")
+    assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
