@@ -25,12 +25,6 @@ APP = "speclsp"
 RUNTIME_DIRS = "/run/user"
 RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 BELOW_HOME = {"cache": ".cache", "config": ".config", "state": ".local/state"}  # Linux's defaults
-BELOW_MAC_HOME = {  # of platformdirs, after Apple's File System Programming Guide
-    "cache": "Library/Caches",
-    "config": "Library/Application Support",
-    "state": "Library/Application Support",
-    "log": "Library/Logs",
-}
 VARIABLES = {"cache": "XDG_CACHE_HOME", "config": "XDG_CONFIG_HOME", "state": "XDG_STATE_HOME"}
 
 
@@ -51,10 +45,9 @@ def user_directory(kind: str) -> Path:
         directory: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
     except RuntimeError as error:  # a container's user without a name
         raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
-    if sys.platform == "win32" or (directory.is_absolute() and is_usable(directory)):
+    if sys.platform != "linux" or (directory.is_absolute() and is_usable(directory)):
         return directory
-    below = BELOW_MAC_HOME if sys.platform == "darwin" else BELOW_HOME
-    defaults = [home / below[kind] / APP for home in homes()]
+    defaults = [home / BELOW_HOME[kind] / APP for home in homes()]
     return next(filter(is_usable, defaults), directory.absolute())
 
 

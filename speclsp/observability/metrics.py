@@ -2,8 +2,7 @@
 
     counters   only grow, one number for each set of labels        completions{stop="eos"}
     gauges     a number as it is now                               kv_tokens
-    timings    durations in ms: their number, sum, and the quantiles of the last 512; beside it a histogram of all
-               of them, whose differences over time still have quantiles    ttft_ms and ttft_histogram_ms
+    timings    durations in ms: their number, sum, and the quantiles of the last 512   ttft_ms
 
 Written from the engine's thread and read from the HTTP server's, so each call takes a lock for a few microseconds.
 """
@@ -12,17 +11,12 @@ from __future__ import annotations
 
 import math
 import threading
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 
 WINDOW = 512  # timings remembered for the quantiles
 RECENT = 20  # completions in "acceptance" and "tokens per round": the user's current experience
 QUANTILES = (0.5, 0.9, 0.99)
-BUCKETS_MS = (
-    1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 125, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000,
-    3000, 5000, 10_000,
-)  # fmt: skip
 
 MEANING: Mapping[str, str] = {
     "requests_total": "completion requests, by outcome",
@@ -131,33 +125,22 @@ class Metrics:
             for name, timing in sorted(self._timings.items()):
                 lines += head(name, "summary")
                 lines += [line(name, (("quantile", str(q)),), timing.quantile(q)) for q in QUANTILES]
-                lines += totals(name, timing)
-                wide = histogram(name)
-                lines += head(wide, "histogram", MEANING.get(name, ""))
-                lines += [line(wide + "_bucket", (("le", le),), count) for le, count in timing.cumulative()]
-                lines += totals(wide, timing)
+                lines += [line(f"{name}_sum", (), timing.sum_ms), line(f"{name}_count", (), timing.count)]
         return "\n".join(lines) + "\n" if lines else ""
 
 
 class Timing:
-    """Timings of one name: their number, their sum, a count for each of BUCKETS_MS, and the last WINDOW of them."""
+    """Timings of one name: their number, their sum, and the last WINDOW of them."""
 
     def __init__(self) -> None:
         self.count = 0
         self.sum_ms = 0.0
         self.window: deque[float] = deque(maxlen=WINDOW)
-        self.buckets = [0] * (len(BUCKETS_MS) + 1)  # the last one: longer than all
 
     def add(self, ms: float) -> None:
         self.count += 1
         self.sum_ms += ms
         self.window.append(ms)
-        self.buckets[bisect_left(BUCKETS_MS, ms)] += 1
-
-    def cumulative(self) -> list[tuple[str, int]]:
-        """(upper bound, how many did not exceed it), as Prometheus counts."""
-        bounds = [*map(str, BUCKETS_MS), "+Inf"]
-        return [(bound, sum(self.buckets[: n + 1])) for n, bound in enumerate(bounds)]
 
     def quantile(self, q: float) -> float:
         """The smallest remembered timing that at least `q` of them do not exceed."""
@@ -165,20 +148,10 @@ class Timing:
         return ordered[max(0, math.ceil(q * len(ordered)) - 1)] if ordered else math.nan
 
 
-def head(name: str, kind: str, meaning: str = "") -> list[str]:
+def head(name: str, kind: str) -> list[str]:
     """The HELP and TYPE lines of one metric."""
-    meaning = meaning or MEANING.get(name, name.replace("_", " "))
+    meaning = MEANING.get(name, name.replace("_", " "))
     return [f"# HELP speclsp_{name} {meaning}", f"# TYPE speclsp_{name} {kind}"]
-
-
-def totals(name: str, timing: Timing) -> list[str]:
-    """The two samples that a summary and a histogram share."""
-    return [line(name + "_sum", (), timing.sum_ms), line(name + "_count", (), timing.count)]
-
-
-def histogram(name: str) -> str:
-    """The name of the histogram beside the summary `name`: a name in Prometheus has one type."""
-    return f"{name.removesuffix('_ms')}_histogram_ms"
 
 
 def line(name: str, labels: Labels, value: float) -> str:

@@ -124,7 +124,7 @@ def others_gguf(weights: Weights) -> Path | None:
     if weights.format != "gguf":
         return None
     file = weights.files[0]
-    return other_caches.find(weights.repo, file.name, file.bytes, file.sha256)
+    return other_caches.find(weights.repo, file.name, file.bytes)
 
 
 def is_current(directory: Path, weights: Weights) -> bool:

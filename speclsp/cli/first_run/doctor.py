@@ -62,8 +62,6 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     yield guarded("settings", installation.of_settings, problems)
     yield guarded("directories", installation.directories)
     yield guarded("shared", installation.shared_engines)
-    if config.next_edit.enabled:
-        yield guarded("next edit", installation.next_edit)
     if packages.status == FAIL:
         return
     if config.remote.url:
@@ -142,22 +140,13 @@ def of_model(config: Config) -> Iterator[DoctorCheck]:
         except SpeclspError as error:
             yield DoctorCheck("model", FAIL, str(error), "`speclsp models list` shows all models")
             return
-    yield DoctorCheck("model", OK, f"{why}{curve_note(card)}")
+    yield DoctorCheck("model", OK, why)
     if card is not None:
         weights = guarded("weights", of_weights, config, card)
         yield weights
         if weights.status in (TODO, FAIL):
             return
     yield guarded("completion", completion, config, card)
-
-
-def curve_note(card: Card | None) -> str:
-    """A sentence about a model whose confidence is not calibrated; "" for others."""
-    from speclsp.lsp.completion.confidence import CURVES, UNJUDGED
-
-    if card is None or card.name in CURVES or card.name in UNJUDGED:
-        return ""
-    return " It has no confidence curve of its own: its plain log-probability decides what is shown."
 
 
 def of_weights(config: Config, card: Card) -> DoctorCheck:

@@ -8,7 +8,6 @@ import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import speclsp
@@ -18,7 +17,6 @@ from speclsp.process_resources import gpu_extra
 from speclsp.process_resources.programs import find_program
 
 PACKAGES = ("tree-sitter", "pygls")
-COPILOT_SERVER = "copilot-language-server"
 
 
 def python(which: Callable[[str], str | None] = find_program, system: str = sys.platform) -> DoctorCheck:
@@ -89,25 +87,3 @@ def engine_summary(status: Mapping[str, Any]) -> str:
         return "an engine is starting or stopping"
     model, clients = status["model"] or "auto", int(status.get("clients", 0))
     return f"process {status['pid']}, {model}, {status['status']}, used by {clients} editors"
-
-
-def next_edit() -> DoctorCheck:
-    """Warn about a running Copilot language server: both would show next edits in the same buffer."""
-    import psutil
-
-    with suppress(psutil.Error, OSError):  # Wine lists no processes
-        for process in psutil.process_iter(["pid", "name", "cmdline"]):
-            if is_copilot(process.info):
-                summary = (
-                    f"{COPILOT_SERVER} runs too (process {process.info['pid']}): both show next edits in one buffer"
-                )
-                fix = "turn off one of them: `speclsp config set next_edit.enabled false`, or the Copilot client"
-                return DoctorCheck("next edit", WARN, summary, fix)
-    return DoctorCheck("next edit", OK, "no other server of next edits runs")
-
-
-def is_copilot(process: dict[str, object]) -> bool:
-    """True for the `info` of a process whose name, program or script is Copilot's server."""
-    command = process["cmdline"]
-    words = [process["name"] or "", *(command[:3] if isinstance(command, list) else [])]
-    return any(Path(str(word)).name.startswith(COPILOT_SERVER) for word in words)

@@ -18,16 +18,14 @@ if TYPE_CHECKING:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print the tables, or one JSON object with the same facts; defects of adapters go to stderr."""
+    """Print the table, or one JSON object with the same facts."""
     from speclsp.cli.models import table
     from speclsp.weights import locations
 
     settings = config.load(flags(options))
     facts = table.rows(settings)
-    current = next((str(row["name"]) for row in facts if row["current"]), settings.model)
-    of_adapters, problems = table.adapter_rows(settings, current)
-    print(json.dumps({"models": facts, "adapters": of_adapters}) if options.json else table.as_text(facts, of_adapters))
-    for problem in filter(None, [*problems, locations.models_dir_problem(settings.models_dir)]):
+    print(json.dumps({"models": facts}) if options.json else table.as_text(facts))
+    if problem := locations.models_dir_problem(settings.models_dir):
         complain(problem, SUCCESS)
     return SUCCESS
 

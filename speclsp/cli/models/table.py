@@ -1,9 +1,8 @@
-"""Tables of `speclsp models list`: size, memory, licence, fit and state of every model; and the adapters.
+"""Table of `speclsp models list`: size, memory, licence, fit and state of every model.
 
 NAME     a model; `*` marks the one that the settings select
 FITS     yes | no memory | no disk | no torch, on this machine now
 STATUS   built in | downloaded | partial | damaged | not downloaded; and the size of prepared weights
-ADAPTER  an adapter; `*` marks those that the settings select for that model and its draft model
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from speclsp.cli import terminal
 from speclsp.cli.models import sizes
 from speclsp.config import Config
 from speclsp.errors import SpeclspError
-from speclsp.weights import adapters, auto_choice, cards, installation, locations, model_directory, store
-from speclsp.weights.adapters import AdapterError
+from speclsp.weights import auto_choice, cards, installation, locations, model_directory, store
 from speclsp.weights.cards import Card, Weights
 
-ADAPTER_HEAD = ("ADAPTER", "WEIGHTS", "SIZE", "LICENSE", "STATUS")
 HEAD = ("NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS")
 MIB = 1 << 20
 
-Row = dict[str, Any]  # the facts of a model or an adapter, as `models list --json` prints them
+Row = dict[str, Any]  # the facts of a model, as `models list --json` prints them
 
 
 def rows(config: Config) -> list[Row]:
@@ -70,35 +67,9 @@ def current_name(config: Config) -> str:
         return config.model if config.model != "auto" else ""
 
 
-def adapter_rows(config: Config, current: str) -> tuple[list[Row], list[str]]:
-    """The facts of every adapter, and a sentence for each defect. `current`: the model that the settings select."""
-    known, problems = adapters.listing(config.models_dir)
-    try:
-        with_draft = auto_choice.uses_draft(config, auto_choice.device_of(config.device))
-        loaded = cards.load(current).weights(with_draft) if config.engine.adapter != "none" else ()
-    except SpeclspError:
-        loaded = ()
-    used = [adapters.of_weights(weights, known) for weights in loaded]
-    listed = []
-    for card in known:
-        try:
-            adapters.read(card)
-            state = "ready"
-        except AdapterError as error:
-            state = "damaged" if card.file.exists() else "missing"
-            problems.append(str(error))
-        size = card.file.stat().st_size if card.file.exists() else 0
-        facts = {"name": card.name, "weights": card.weights, "bytes": size, "licence": card.licence}
-        listed.append(facts | {"data": card.data, "status": state, "current": card in used})
-    return listed, problems
-
-
-def as_text(models: Sequence[Row], of_adapters: Sequence[Row]) -> str:
-    """The models under a header, and below them the adapters if there are any."""
-    text = terminal.aligned([HEAD, *map(cells, models)], right={1, 2})
-    if not of_adapters:
-        return text
-    return f"{text}\n\n{terminal.aligned([ADAPTER_HEAD, *map(adapter_cells, of_adapters)], right={2})}"
+def as_text(models: Sequence[Row]) -> str:
+    """The models under a header."""
+    return terminal.aligned([HEAD, *map(cells, models)], right={1, 2})
 
 
 def cells(facts: Row) -> tuple[str, ...]:
@@ -106,20 +77,10 @@ def cells(facts: Row) -> tuple[str, ...]:
     download = f"{'' if facts['bytes'] else '~'}{terminal.in_size(facts['download_bytes'])}"
     prepared = f", {terminal.in_size(facts['prepared_bytes'])} prepared" if facts["prepared_bytes"] else ""
     return (
-        marked(facts),
+        f"{facts['name']}{' *' if facts['current'] else ''}",
         download if facts["download_bytes"] else "-",
         terminal.in_size(facts["memory_mib"] * MIB),
         facts["licence"],
         facts["fits"],
         f"{facts['status']}{prepared}",
     )
-
-
-def adapter_cells(facts: Row) -> tuple[str, ...]:
-    """One line of the adapters' table."""
-    return (marked(facts), facts["weights"], terminal.in_size(facts["bytes"]), facts["licence"], facts["status"])
-
-
-def marked(facts: Row) -> str:
-    """The name, marked if the settings select it."""
-    return f"{facts['name']}{' *' if facts['current'] else ''}"

@@ -1,9 +1,7 @@
-"""GGUF files that other programs have downloaded: caches of llama.cpp, the Hugging Face hub, LM Studio and Ollama.
+"""GGUF files that other programs have downloaded: caches of llama.cpp and the Hugging Face hub.
 
     llama.cpp   $LLAMA_CACHE, or llama.cpp/ in the user's cache:  OWNER_REPO_FILE, or FILE alone
     hub         $HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub:  models--OWNER--REPO/snapshots/REVISION/FILE
-    LM Studio   ~/.lmstudio/models, or ~/.cache/lm-studio/models:  OWNER/REPO/FILE
-    Ollama      $OLLAMA_MODELS, or ~/.ollama/models:  blobs/sha256-CHECKSUM, for a file that Ollama took from the hub
 
 llama.vscode starts llama.cpp, which fills one of the first two: newer versions of llama.cpp use the hub's layout, also
 in $LLAMA_CACHE. On Windows ~ is %USERPROFILE%, and the user's cache of llama.cpp is %LOCALAPPDATA%. The files are only
@@ -18,14 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
-def find(
-    repo: str, name: str, size_bytes: int, sha256: str = "", environment: Mapping[str, str] = os.environ
-) -> Path | None:
-    """The first file with this name and size; links are resolved. None where there is none.
-
-    `sha256`: of the file, which is its name in Ollama's cache; "" where it is not known.
-    """
-    for candidate in candidates(repo, name, sha256, environment):
+def find(repo: str, name: str, size_bytes: int, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The first file with this name and size; links are resolved. None where there is none."""
+    for candidate in candidates(repo, name, environment):
         try:
             file = candidate.expanduser().resolve(strict=True)
             if file.is_file() and file.stat().st_size == size_bytes:
@@ -35,7 +28,7 @@ def find(
     return None
 
 
-def candidates(repo: str, name: str, sha256: str, environment: Mapping[str, str]) -> Iterator[Path]:
+def candidates(repo: str, name: str, environment: Mapping[str, str]) -> Iterator[Path]:
     """Every path at which a program would have put `name` of `repo`; it may begin with ~."""
     flat = f"{repo.replace('/', '_')}_{name}"
     for directory in llama_directories(environment):
@@ -48,10 +41,6 @@ def candidates(repo: str, name: str, sha256: str, environment: Mapping[str, str]
         except (OSError, RuntimeError):  # absent, not readable, or no home directory
             continue
         yield from (revision / name for revision in revisions)
-    for models in (".lmstudio/models", ".cache/lm-studio/models"):
-        yield Path("~", models, *repo.split("/"), name)
-    if sha256:
-        yield Path(environment.get("OLLAMA_MODELS") or "~/.ollama/models", "blobs", f"sha256-{sha256}")
 
 
 def llama_directories(environment: Mapping[str, str], system: str = sys.platform) -> list[Path]:

@@ -18,7 +18,6 @@ from speclsp.config.schema import EngineConfig
 from speclsp.daemon import control
 from speclsp.engine.model.int8 import native
 from speclsp.errors import SpeclspError
-from speclsp.lsp.completion.confidence import CURVES, UNJUDGED
 from speclsp.weights import cards
 
 
@@ -35,7 +34,7 @@ def by_name(checks: list[DoctorCheck]) -> dict[str, DoctorCheck]:
 def test_a_machine_in_order_passes_every_line(echoed: list[DoctorCheck]):
     assert [check for check in echoed if check.status == FAIL] == []
     assert [check.name for check in echoed] == [
-        *("python", "packages", "settings", "directories", "shared", "next edit"),
+        *("python", "packages", "settings", "directories", "shared"),
         *("device", "model", "completion"),
     ]
     assert all(check.fix for check in echoed if check.status != OK)
@@ -65,7 +64,6 @@ STEPS = {  # {function: the line whose place an exception in it takes}
     "of_settings": "settings",
     "directories": "directories",
     "shared_engines": "shared",
-    "next_edit": "next edit",
     "device": "device",
     "completion": "completion",
 }
@@ -104,13 +102,6 @@ def test_a_program_outside_path_is_a_warning_with_both_ways_to_start_it():
     assert missing.status == WARN and missing.fix.startswith("add ")
     assert missing.fix.endswith(" to PATH, or write `py -m speclsp` in place of `speclsp`")
     assert installation.python(lambda name: rf"C:\Scripts\{name}.exe", "win32").status == OK
-
-
-def test_copilots_server_is_known_by_its_name_program_or_script():
-    server = {"name": "node", "cmdline": ["node", "/x/copilot-language-server.js", "--stdio"]}
-    assert installation.is_copilot({"name": "copilot-language-server.exe", "cmdline": None})
-    assert installation.is_copilot(server)
-    assert not installation.is_copilot({"name": "vim", "cmdline": ["vim", "a", "b", "copilot-language-server"]})
 
 
 def test_without_a_home_directory_every_check_still_runs(monkeypatch: pytest.MonkeyPatch):
@@ -187,12 +178,6 @@ def test_an_unknown_model_fails_and_names_the_fix():
     check = list(doctor.checks({"model": "qwen"}))[-1]
     assert (check.name, check.status) == ("model", FAIL)
     assert "unknown model 'qwen'" in check.found
-
-
-@pytest.mark.parametrize("name", cards.names())
-def test_a_model_without_a_confidence_curve_of_its_own_is_named(name: str):
-    calibrated = name in CURVES or name in UNJUDGED
-    assert ("no confidence curve" in doctor.curve_note(cards.load(name))) == (not calibrated)
 
 
 def test_missing_weights_are_to_do_with_the_command_that_downloads_them(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from support.cli.terminal import Run, Terminal, runner
-from support.weights import small_adapters
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
@@ -20,7 +19,6 @@ from speclsp.private_files.os_errors import os
 from speclsp.weights import installation, store
 
 NAME = "qwen2.5-coder-0.5b-instruct"
-INCLUDED = "qwen2.5-coder-0.5b-fill-9"  # an adapter in the package
 
 
 @pytest.fixture
@@ -66,31 +64,6 @@ def test_the_json_of_the_list_has_the_same_facts(run: Run):
     assert [name for name, model in models.items() if model["current"]] == [NAME]
     assert models[NAME]["status"] == "not downloaded"
     assert models["llama-3.1-70b"]["fits"] in ("no memory", "no disk", "yes")
-
-
-def test_adapters_are_listed_below_with_their_weights_and_their_state(run: Run, tmp_path: Path):
-    flags = ("--set", "device=cpu", "--set", f"models_dir={tmp_path}", "--set", "model=tiny")
-    included = run("list", *flags)[1].partition("\n\n")[2].splitlines()[1:]
-    assert [(line.split()[0], NAME in line, line.endswith("ready")) for line in included] == [(INCLUDED, True, True)]
-    small_adapters.write(tmp_path, "own")
-    small_adapters.write(tmp_path, "second")
-    damaged = small_adapters.write(tmp_path, "third", weights=NAME)
-    damaged.write_bytes(b"{}")
-    code, out, err = run("list", *flags)
-    head, *lines = out.partition("\n\n")[2].splitlines()
-    assert (code, head.split()) == (0, ["ADAPTER", "WEIGHTS", "SIZE", "LICENSE", "STATUS"])
-    rows = {line.split()[0]: line for line in lines}
-    assert [name for name, line in rows.items() if " * " in line] == ["own"], "the first by name"
-    assert "tiny" in rows["own"] and rows["own"].endswith("ready")
-    assert NAME in rows["third"] and rows["third"].endswith("damaged")
-    assert err.startswith(f"speclsp: {damaged} is 2 bytes long") and err.count("\n") == 1
-    listed = json.loads(run("list", "--json", *flags)[1])["adapters"]
-    assert [(row["name"], row["current"]) for row in listed] == [
-        ("own", True), (INCLUDED, False), ("second", False), ("third", False),
-    ]  # fmt: skip
-    assert listed[0]["weights"] == "tiny"
-    for line in json.loads(run("list", "--json", *flags, "--set", "engine.adapter=none")[1])["adapters"]:
-        assert not line["current"]
 
 
 def test_a_removal_frees_the_disk_and_says_how_much(run: Run, stored: Path):

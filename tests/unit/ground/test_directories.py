@@ -10,11 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-import platformdirs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from platformdirs.macos import MacOS
 
 from speclsp import config
 from speclsp.cli import entry
@@ -61,13 +59,6 @@ def test_a_runtime_directory_is_used_only_if_it_is_this_users_own_and_writable(
     with file_system(kind, owner, writable, uid):
         own = directories.is_own(base)
     assert own == (absolute and kind == stat.S_IFDIR and owner == uid and (writable or uid == 0))
-
-
-@of_linux
-@given(owner=UIDS, allowed=st.booleans(), uid=UIDS)
-def test_root_uses_its_own_directories_only_and_others_where_the_mode_allows_it(owner: int, allowed: bool, uid: int):
-    with file_system(stat.S_IFDIR, owner, allowed, uid):
-        assert directories.is_usable(Path("/srv/cache")) == (owner == 0 if uid == 0 else allowed)
 
 
 EXPECTED = {  # a variable that does not count: the place for it on Linux and on Windows
@@ -225,19 +216,6 @@ def test_a_directory_that_is_mounted_into_roots_own_home_is_used(foreign: Path, 
     (foreign / ".cache" / "mounted").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(foreign / ".cache"))
     assert config.cache_dir() == foreign / ".cache" / "mounted"
-
-
-@of_linux
-def test_on_macos_root_uses_its_own_library_though_sudo_keeps_home(foreign: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in PLACES:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(sys, "platform", "darwin")
-    for kind in directories.BELOW_MAC_HOME:
-        path = getattr(MacOS(directories.APP, appauthor=False), f"user_{kind}_path")
-        monkeypatch.setattr(platformdirs, f"user_{kind}_path", lambda *_, path=path, **__: path)
-    assert config.log_dir() == foreign / "Library/Logs/speclsp"
-    assert config.runtime_path() == foreign / "Library/Application Support/speclsp/run"
-    assert config.cache_dir() == foreign / "Library/Caches/speclsp"
 
 
 @of_linux

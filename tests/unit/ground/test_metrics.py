@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.observability.metrics import BUCKETS_MS, RECENT, Metrics, Timing
+from speclsp.observability.metrics import RECENT, Metrics, Timing
 
 
 def test_counters_gauges_and_timings_are_rendered_with_help_and_type():
@@ -24,7 +24,7 @@ def test_counters_gauges_and_timings_are_rendered_with_help_and_type():
     assert "speclsp_kv_tokens 17.5" in lines
     assert 'speclsp_ttft_ms{quantile="0.5"} 2' in lines
     assert {"speclsp_ttft_ms_sum 33", "speclsp_ttft_ms_count 3"} <= set(lines)
-    names = [re.match(r"speclsp_([a-z_]+?)(_sum|_count|_bucket)?[{ ]", line)[1] for line in lines if line[0] != "#"]
+    names = [re.match(r"speclsp_([a-z_]+?)(_sum|_count)?[{ ]", line)[1] for line in lines if line[0] != "#"]
     for name in names:
         assert sum(line.startswith(f"# HELP speclsp_{name} ") for line in lines) == 1
         assert sum(line.startswith(f"# TYPE speclsp_{name} ") for line in lines) == 1
@@ -60,19 +60,3 @@ def test_a_quantile_is_one_of_the_timings_and_splits_them(values: list[float], q
     assert quantile in values
     assert sum(value <= quantile for value in values) >= q * len(values)
     assert sum(value < quantile for value in values) < q * len(values)
-
-
-@given(st.lists(st.floats(0, 20_000), max_size=40))
-def test_a_histogram_counts_all_timings_up_to_each_bound(values: list[float]):
-    metrics = Metrics()
-    metrics.time("stale_work_ms", 0.5)
-    for value in values:
-        metrics.time("stale_work_ms", value)
-    lines = metrics.render().splitlines()
-    assert "# TYPE speclsp_stale_work_histogram_ms histogram" in lines
-    assert "# TYPE speclsp_stale_work_ms summary" in lines
-    for bound in BUCKETS_MS:
-        expected = 1 + sum(value <= bound for value in values)
-        assert f'speclsp_stale_work_histogram_ms_bucket{{le="{bound}"}} {expected}' in lines
-    assert f'speclsp_stale_work_histogram_ms_bucket{{le="+Inf"}} {len(values) + 1}' in lines
-    assert f"speclsp_stale_work_histogram_ms_count {len(values) + 1}" in lines

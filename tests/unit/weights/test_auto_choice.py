@@ -295,15 +295,6 @@ def test_the_median_of_undisturbed_moments_is_kept_and_no_figure_of_a_busy_machi
     assert not busy or card.name == SMALL
 
 
-def test_a_busy_start_is_followed_by_a_measurement_when_idle(moments: list[Peaks | None]):
-    moments[:] = [None] * cpu_speed.TRIES
-    choose_card(Config())
-    assert recorded_gb_s() is None
-    moments[:] = [None, *(Peaks(gb_s, 900.0) for gb_s in (50.0, 10.0, 40.0, 30.0, 90.0))]
-    assert cpu_speed.measure_if_needed(Config()) == ""
-    assert recorded_gb_s() == 40.0
-
-
 @given(share=st.floats(0.0, 1.0), threads=st.integers(1, 16), usable=st.integers(1, 16))
 def test_a_moment_is_undisturbed_if_the_threads_get_their_processors(share: float, threads: int, usable: int):
     computing = min(threads, usable)
