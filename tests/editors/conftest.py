@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from support.editors import install
 
-ROOT = Path(__file__).resolve().parents[2]
-
-START_S = 120.0
 COVERED = pytest.StashKey[dict[str, str]]()  # name: version
 NOT_COVERED = pytest.StashKey[dict[str, str]]()  # name: reason
 

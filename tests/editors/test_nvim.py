@@ -5,7 +5,6 @@ One Neovim of each version runs all of these tests; `NvimSession.check` inspects
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ LINES = (
     "Gofor name in names:<CR>",
     "Goif amount > 0:<CR>",
 )
-REST_S = 0.3
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -86,50 +84,6 @@ def test_typing_through_a_suggestion_never_hides_it(seat):
             assert frame.promised[0].startswith(whole), f"it moved:\n{frame.text}"
 
 
-def test_toggle_switches_suggestions_off_and_on(seat):
-    frame = one_line(seat)
-    seat.keys("<Esc>:Speclsp toggle<CR>")
-    seat.until("not vim.api.nvim_get_mode().blocking", "the command to end")
-    requests = len(seat.wire.sent("textDocument/inlineCompletion"))
-    since = seat.keys("A" + frame.ghost[0][0])
-    seat.wait(lambda later: later.left == frame.left + frame.ghost[0][0], "the letter", since)
-    seat.keys("<Tab>")
-    seat.wait(lambda later: later.left.startswith(frame.left + frame.ghost[0][0] + " "), "a tab stop", since)
-    assert not any(later.ghost for later in seat.frames[since:])
-    assert len(seat.wire.sent("textDocument/inlineCompletion")) == requests
-    seat.keys("<BS><Esc>:Speclsp toggle<CR>")
-    seat.keys("o        return self.")
-    seat.suggestion()
-
-
-def test_a_resting_cursor_is_reported_to_the_server_once_for_each_place(seat):
-    uri = seat.lua("return vim.uri_from_bufnr(0)")
-    seat.keys("G0")
-    last = {"line": BANK.count("\n") - 1, "character": 0}
-    seat.wire.wait(lambda wire: wire.sent("speclsp/didFocus")[-1]["position"] == last, "the report of the last line")
-    for keys, line, character in (("4gg0", 3, 0), ("j", 4, 0), ("2l", 4, 2), ("A", 4, 26), ("<Up>", 3, 26)):
-        count = len(seat.wire.sent("speclsp/didFocus"))
-        seat.keys(keys)
-        seat.wire.wait(lambda wire, old=count: len(wire.sent("speclsp/didFocus")) > old, "the report")
-        time.sleep(2 * REST_S)
-        report = {"textDocument": {"uri": uri}, "position": {"line": line, "character": character}}
-        assert seat.wire.sent("speclsp/didFocus")[count:] == [report]
-
-
-@pytest.mark.parametrize("text", ["é", "漢字", "😀👍🏽", "a\u0301b", "\u200d"])
-def test_letters_of_several_bytes_left_of_the_cursor(seat, text):
-    seat.open("bank.py", BANK)
-    seat.keys(f'Goname = "{text}"<CR>        {text} = self.bal')
-    seat.answered()
-    if seat.answer().texts:
-        seat.suggestion()
-        wanted = seat.accepted()
-        seat.keys(ACCEPT)
-        seat.becomes(wanted)
-    else:
-        seat.nothing()
-
-
 def test_a_block_on_the_windows_last_row_is_fully_visible(seat):
     """New code is written there, and lines below the cursor's would lie outside the window."""
     frame = suggested(seat, LINES, lambda frame: len(frame.ghost) > 1, "# above\n" * 80 + BANK)
@@ -151,20 +105,6 @@ def test_a_file_with_crlf_keeps_it(seat):
     seat.keys("<Esc>:write<CR>")
     seat.until("not vim.bo.modified", "the file to be written")
     assert (seat.home / "bank.py").read_bytes() == "".join(f"{line}\r\n" for line in wanted).encode()
-
-
-@pytest.mark.parametrize("right", [")", ") + 1", "]]", "  # all of it"])
-def test_text_right_of_the_cursor_stays(seat, right):
-    seat.keys(f"Goprint(self.bal{right}" + "<Left>" * len(right))
-    seat.answered()
-    if seat.answer().texts:
-        seat.suggestion()
-        wanted = seat.accepted()
-        assert wanted[-1].endswith(right)
-        seat.keys(ACCEPT)
-        seat.becomes(wanted)
-    else:
-        seat.nothing()
 
 
 def test_several_buffers_and_windows_show_one_suggestion_at_the_cursor(seat):
@@ -189,17 +129,3 @@ def test_several_buffers_and_windows_show_one_suggestion_at_the_cursor(seat):
     assert seat.in_step(), "the first file is as it was"
     since = seat.keys("A<BS><C-V> <BS>.")
     seat.wait(lambda frame: frame.ghost, f"a suggestion again, such as {ghost}", since)
-
-
-def test_suggestions_go_on_with_a_new_name_and_end_with_that_of_a_secret_file(seat):
-    one_line(seat)
-    commands = ("file {}", "saveas {}", "lua vim.api.nvim_buf_set_name(0, '{}')", "0file | file {}")
-    for number, command in enumerate(commands):
-        name = f"renamed-{number}.py"
-        seat.keys(f"<Esc>:{command.format(seat.home / name)}<CR>A<BS>")
-        seat.wire.wait(lambda wire, name=name: wire.answers[-1].uri.endswith(name), "a question about the new name")
-        seat.keys("l<BS>")
-        seat.suggestion()
-    seat.keys(f"<Esc>:file {seat.home / '.env'}<CR>A")
-    seat.wire.wait(lambda wire: wire.answers[-1].uri.endswith(".env"), "a question about the secret file")
-    seat.nothing()

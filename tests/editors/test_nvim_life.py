@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -46,17 +46,6 @@ def newest(installed: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def home(isolated: Path) -> Path:
     return isolated / "n"
-
-
-@pytest.fixture(scope="module", params=NEWEST)
-def settled(
-    request: pytest.FixtureRequest,
-    installed: Callable[[str], Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[NvimSession]:
-    with NvimSession(installed(request.param), tmp_path_factory.mktemp("n"), OURS, "--model", "tiny") as seat:
-        begin(seat)
-        yield seat
 
 
 def begin(seat: NvimSession) -> None:
@@ -121,27 +110,6 @@ def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(progr
         accept(seat)
 
 
-def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(newest, home):
-    home.mkdir()
-    with (
-        NvimSession(newest, home / "a", OURS, "--model", "tiny") as first,
-        NvimSession(newest, home / "b", OURS, "--model", "tiny") as second,
-    ):
-        for seat in (first, second):
-            seat.open("bank.py", BANK)
-        for seat in (first, second):
-            seat.ready()
-            seat.keys(PLACE)
-        for seat in (first, second):
-            seat.answered()
-            seat.suggestion()
-        assert first.engine() == second.engine()
-        accept(first)
-        assert second.screen.ghost
-        assert second.buffer()[-1].endswith("return self.")
-        accept(second)
-
-
 @pytest.mark.parametrize("how", ["killed", *in_soak("quit")])
 def test_all_processes_end_with_neovim(newest, home, how):
     with NvimSession(newest, home, OURS, "--model", "tiny") as seat:
@@ -155,19 +123,6 @@ def test_all_processes_end_with_neovim(newest, home, how):
             seat.process.kill()
         seat.process.wait(PATIENCE_S)
         gone([*family, engine])
-
-
-def test_a_missing_program_gives_one_sentence_and_typing_continues(program, home):
-    setup = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({})"
-    with NvimSession(program, home, setup, path="/usr/bin:/bin") as seat:
-        seat.open("bank.py", BANK)
-        seat.until("vim.fn.execute('messages'):find('speclsp')", "a message")
-        seat.keys(PLACE + "<Tab>x<Esc>:split other.py<CR>oy<Esc>")
-        seat.until("vim.api.nvim_get_current_line() == 'y'", "typing to go on")
-        messages = [line for line in seat.messages().splitlines() if "speclsp" in line]
-        assert len(messages) == 1, messages
-        assert "install" in messages[0] and ":checkhealth" in messages[0], "the way out"
-        assert seat.screen.mode == "normal", "no question waits for <Enter>"
 
 
 def test_the_lines_that_setup_prints_start_the_server_as_they_are(newest, home, monkeypatch):
@@ -188,71 +143,11 @@ def test_enabling_the_server_with_neovims_own_function_suffices(program, home):
         accept(seat)
 
 
-def test_a_disabled_file_type_never_reaches_the_server(program, home):
-    setup = OURS.replace("cmd = cmd", "cmd = cmd, filetypes_off = { 'markdown' }")
-    with NvimSession(program, home, setup, "--model", "tiny") as seat:
-        begin(seat)
-        seat.keys("<Esc>:edit! secret.md<CR>isome words<Esc>")
-        seat.until("vim.api.nvim_get_current_line() == 'some words'", "typing")
-        seat.keys(":edit! bank.py<CR>" + PLACE)
-        seat.answered()
-        opened = [params["textDocument"]["uri"] for params in seat.wire.sent("textDocument/didOpen")]
-        assert opened and not any(uri.endswith(".md") for uri in opened)
-
-
 @pytest.mark.parametrize("setup", [BUILTIN, NO_PLUGIN], ids=["ours", "without our plugin"])
 def test_neovims_builtin_inline_completion_shows_and_accepts_suggestions(newest, home, setup):
     with NvimSession(newest, home, setup, "--model", "tiny", lawful=False) as seat:
         begin(seat)
         accept(seat)
-
-
-def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home):
-    with NvimSession(newest, home, BUILTIN, "--model", "tiny", lawful=False) as seat:
-        begin(seat)
-        start, whole = seat.buffer()[-1], seat.accepted()[-1]
-        seat.keys("<M-Right>")
-        seat.until("vim.api.nvim_get_current_line() ~= ...", "a word more", start)
-        assert whole.startswith(seat.buffer()[-1])
-
-
-def test_the_command_completes_its_arguments_and_reports_errors(settled):
-    words = settled.lua("return vim.fn.getcompletion('Speclsp ', 'cmdline')")
-    expected = {"status", "toggle", "retry", "restart", "trigger", "model", "eagerness", "log", "doctor", "stats"}
-    assert expected <= set(words)
-    assert settled.lua("return vim.fn.getcompletion('Speclsp toggle h', 'cmdline')") == ["here"]
-    assert "tiny" in settled.lua("return vim.fn.getcompletion('Speclsp model ', 'cmdline')")
-    settled.normal()
-    settled.lua("vim.cmd('messages clear')")
-    settled.keys(":Speclsp togle<CR>")
-    settled.until("vim.fn.execute('messages'):find('toggle')", "the nearest word")
-
-
-def test_status_reports_model_and_device(settled):
-    settled.normal()
-    since = settled.keys(":Speclsp status<CR>")
-    shown = settled.wait(lambda frame: "tiny" in frame.text and "cpu" in frame.text, "the status", since)
-    assert "ready" in shown.text and "Press ENTER" not in shown.text
-    settled.keys("q")
-    settled.until("vim.api.nvim_win_get_config(0).relative == ''", "the window to be closed")
-
-
-def test_checkhealth_reports_no_problem(settled):
-    settled.normal()
-    settled.lua("vim.cmd('checkhealth speclsp')")
-    settled.until("vim.bo.filetype == 'checkhealth'", "the report")
-    report = "\n".join(settled.buffer())
-    assert "speclsp" in report and "OK" in report
-    assert "ERROR" not in report, report
-    settled.keys(":bwipeout!<CR>")
-    settled.until("vim.bo.filetype ~= 'checkhealth'", "the report to be closed")
-
-
-def test_the_status_line_follows_the_server(settled):
-    settled.open("bank.py", BANK)
-    settled.lua("vim.o.statusline = [[%{%v:lua.require'speclsp'.statusline()%}]]")
-    since = settled.keys(PLACE)
-    settled.wait(lambda frame: re.search(r"speclsp \d+ ms", frame.row(len(frame.rows) - 2)), "the latency", since)
 
 
 def click(seat: NvimSession, text: str) -> None:

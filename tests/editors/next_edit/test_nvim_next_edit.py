@@ -12,7 +12,6 @@ from support.editors.nvim_keys import VERSIONS
 from support.editors.nvim_session import NvimSession
 
 from speclsp.lsp.next_edit import wire
-from speclsp.lsp.protocol.initialize_answer import REJECT_COMMAND
 
 SETUP = """
 vim.opt.runtimepath:prepend(plugin)
@@ -124,27 +123,6 @@ def test_a_rename_is_walked_through_with_tab_and_each_step_is_undone_alone(seat)
         seat.becomes(renamed(text, "result", "amount", times))
 
 
-def test_a_file_with_a_new_name_gets_edits_as_before(seat):
-    opened(seat, "old_name.py", code("scale"))
-    seat.keys(":file new_name.py<CR>2G^cwfactor<Esc>4G^cwfactor<Esc>")
-    offered(seat, 5)
-
-
-def test_esc_rejects_the_change_and_it_does_not_come_back(seat):
-    text = code("count")
-    rename_two(seat, "count", "number", text)
-    offered(seat, 5)
-    escaped = seat.lua("return vim.g.escaped or 0")
-    seat.keys("<Esc>")
-    seat.wait(lambda frame: not frame.edit, "the edit to go")
-    assert seat.lua("return vim.g.escaped or 0") == escaped, "the user's own mapping has not run"
-    seat.wire.wait(lambda wire: wire.sent("workspace/executeCommand")[-1]["command"] == REJECT_COMMAND, "the rejection")
-    seat.keys("Gox = 1<Esc>")
-    asked_in_vain(seat)
-    seat.keys("<Esc>")
-    seat.until("vim.g.escaped == ...", "the user's own mapping to run", escaped + 1)
-
-
 def test_undo_and_redo_as_fast_as_keys_come_leave_no_edit_behind(seat):
     text = code("amount_of")
     rename_two(seat, "amount_of", "sum_of", text)
@@ -153,38 +131,3 @@ def test_undo_and_redo_as_fast_as_keys_come_leave_no_edit_behind(seat):
     seat.becomes(text.splitlines())
     asked_in_vain(seat)
     assert seat.lua("return vim.fn.maparg('<Tab>', 'n')") == ""
-
-
-def test_a_server_with_next_edits_off_is_never_asked_and_tab_stays_tab(seat):
-    seat.lua("require('speclsp.client').configure({ next_edit = { enabled = false } })")
-    seat.wire.wait(lambda wire: wire.status.get("next_edit") is False, "the setting")
-    seat.until("require('speclsp').status().next_edit == false", "the plugin to know")
-    requests = len(seat.wire.sent(REQUEST))
-    rename_two(seat, "average", "mean", code("average"))
-    seat.keys("gg<Tab><Tab>")
-    seat.lua("vim.wait(300)")
-    assert len(seat.wire.sent(REQUEST)) == requests and seat.screen.edit == []
-    seat.lua("require('speclsp.client').configure({ next_edit = { enabled = true } })")
-    seat.wire.wait(lambda wire: wire.status.get("next_edit"), "the setting to be back")
-
-
-def test_a_rename_goes_on_in_another_open_file(seat):
-    user = "from frames import frame\n\nprint(frame(1))\n"
-    opened(seat, "user.py", user)
-    (seat.home / "frames.py").write_text("def frame(box):\n    return box\n")
-    seat.lua("vim.cmd.edit(...)", str(seat.home / "frames.py"))
-    seat.until(
-        "pcall(vim.api.nvim_get_autocmds, { group = 'speclsp.' .. vim.api.nvim_get_current_buf() })", "the plugin"
-    )
-    asked = len(seat.wire.sent(REQUEST))
-    seat.keys("1Gwcwborder<Esc>")
-    seat.wait(lambda frame: "Edit in user.py, line 1 (Tab)" in frame.text, "the hint")
-    assert len(seat.wire.sent(REQUEST)) > asked
-    seat.keys("<Tab>")
-    seat.until("vim.fs.basename(vim.api.nvim_buf_get_name(0)) == 'user.py'", "the other file")
-    offered(seat, 1)
-    seat.keys("<Tab>")
-    offered(seat, 3)
-    seat.keys("<Tab>")
-    has(seat, user.replace("import frame", "import border").replace("print(frame", "print(border").splitlines())
-    asked_in_vain(seat)

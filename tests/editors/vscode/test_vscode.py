@@ -53,20 +53,6 @@ def test_tab_accepts_the_whole_suggestion_and_one_undo_removes_it(window: Window
     window.sees(lambda screen: same(screen.document, lines(question.text)), "the document is as before")
 
 
-def test_accepting_a_word_at_a_time_gives_the_same_text(window: Window) -> None:
-    window.show("words.py", FUNCTION)
-    question = window.suggested(*BEGINNINGS)
-    wanted, steps = lines(question.accepted()), 0
-    row = question.position["line"]
-    before = window.screen().document[row]
-    while before.rstrip() != wanted[row].rstrip():
-        window.press("Control+ArrowRight")
-        screen = window.sees(lambda screen, old=before: screen.document[row] != old, "a word more is accepted")
-        before, steps = screen.document[row], steps + 1
-        assert wanted[row].startswith(before.rstrip()), (before, wanted[row])
-    assert steps > 1 or " " not in question.rest().strip()
-
-
 def test_a_single_line_can_be_accepted(window: Window) -> None:
     window.show("line.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
@@ -98,25 +84,6 @@ def test_typing_through_shrinks_the_ghost_text_and_changes_nothing_else(window: 
         )
     newest = window.agreed()
     assert newest.text.endswith(typed)
-
-
-def test_typing_other_text_hides_the_ghost_text(window: Window) -> None:
-    window.show("against.py", FUNCTION)
-    question = window.suggested(*BEGINNINGS)
-    other = "q" if not question.rest().startswith("q") else "z"
-    window.type(other)
-    now = window.agreed("the new answer, and nothing of the old one")
-    assert now.text == question.text + other
-
-
-def test_escape_hides_suggestions_until_the_next_key(window: Window) -> None:
-    window.show("escape.py", FUNCTION)
-    question = window.suggested(*BEGINNINGS)
-    window.press("Escape")
-    window.sees(lambda screen: not screen.ghost, "the ghost is gone")
-    time.sleep(NOTHING_S)
-    screen = window.screen()
-    assert not screen.ghost and same(screen.document, lines(question.text))
 
 
 def test_a_manual_trigger_offers_alternatives(window: Window) -> None:
@@ -167,25 +134,6 @@ def test_a_snooze_stops_automatic_suggestions_until_it_ends(window: Window) -> N
     window.suggested(*BEGINNINGS)
 
 
-def test_in_manual_mode_only_the_key_gives_a_suggestion(window: Window) -> None:
-    window.show("manual.py", FUNCTION)
-    window.server.settings(window.server.ours | {"speclsp.completion.trigger": "manual"})
-    try:
-        until(lambda: window.wire.told("speclsp/status")[-1].get("trigger") == "manual", "the server has the setting")
-        until(lambda: "on request only" in window.hover(), "the hover says how to ask", else_=window.hover)
-        window.focus()
-        window.type("result = ")
-        time.sleep(NOTHING_S)
-        assert window.screen().document[-1] == "result = "
-        assert not window.screen().ghost
-        suggestion_by_key(window)
-    finally:
-        window.server.settings()
-    restarted(window, "trigger", "automatic")
-    window.press("Escape", "Control+End")
-    window.suggested(*BEGINNINGS)
-
-
 def test_the_status_bar_shows_the_latency_of_the_last_suggestion_if_wanted(window: Window) -> None:
     window.show("latency.py", FUNCTION)
     window.suggested(*BEGINNINGS)
@@ -233,23 +181,6 @@ def suggestion_by_key(window: Window) -> None:
 
 def last_latency_ms(window: Window) -> int:
     return int(window.wire.told("speclsp/status")[-1]["last_latency_ms"] + 0.5)
-
-
-def test_the_suggest_widget_has_precedence(window: Window) -> None:
-    """A suggestion extends the item that is selected in the widget, or there is none."""
-    window.show("widget.py", "retaliate = 1\nretain = retaliate\n\n")
-    window.type("reta")
-    window.press("Control+Space")
-    window.page.wait_for_selector(".suggest-widget.visible .monaco-list-row.focused")
-    question = until(
-        lambda: (newest := window.wire.newest()) and newest.context.get("selectedCompletionInfo") and newest,
-        "asked with the selected item",
-    )
-    selected = question.context["selectedCompletionInfo"]["text"]
-    assert all(item["insertText"].startswith(selected) for item in question.items)
-    wanted = lines(question.accepted() if question.items else question.text)
-    window.sees(lambda screen: same(screen.whole, wanted), "the screen shows just that")
-    window.press("Escape")
 
 
 def test_a_resting_cursor_is_reported_to_the_server_once_for_each_place(window: Window) -> None:
@@ -314,57 +245,6 @@ def test_a_notebook_cell_is_completed_with_the_earlier_cells_as_context(window: 
     assert [cell["text"] for cell in opened["cellTextDocuments"]] == [FUNCTION, ""]
     window.press("Tab")
     window.sees(lambda screen: same(screen.document, lines(question.accepted())), "the cell has the suggestion")
-
-
-def test_multibyte_text_before_the_cursor_does_not_shift_the_suggestion(window: Window) -> None:
-    window.show("bytes.py", 'names = ["é", "漢字", "🎉🎉"]\n')
-    window.type('é = "漢字🎉"; ')
-    question = window.suggested("for name in ", "names: ", "print(", 'x = "🎉"; y = ')
-    assert "漢字🎉" in question.text
-    window.press("Tab")
-    window.sees(lambda screen: same(screen.document, lines(question.accepted())), "accepted in its place")
-
-
-def test_a_file_with_crlf_keeps_its_line_ends(window: Window) -> None:
-    window.show("crlf.py", FUNCTION.replace("\n", "\r\n"))
-    question = window.suggested(*BEGINNINGS)
-    window.press("Tab")
-    window.agreed()
-    window.press("Escape", "Control+s")
-    wanted = "\r\n".join(lines(question.accepted()))
-    path = window.folder / "crlf.py"
-    until(lambda: path.read_bytes().decode() == wanted, "saved with CRLF throughout", else_=path.read_bytes)
-
-
-def test_files_edited_in_turn_get_their_own_suggestions(window: Window) -> None:
-    for name in ("one.py", "two.py", "one.py"):
-        if (window.folder / name).exists():
-            window.page.click(f".tab[data-resource-name='{name}']")
-            window.focus()
-        else:
-            window.show(name, FUNCTION)
-        question = window.suggested(*BEGINNINGS)
-        assert question.uri.endswith(name)
-        window.press("Escape")
-    window.put_away()
-
-
-def test_a_dead_engine_is_replaced_without_a_popup(window: Window) -> None:
-    window.show("engine.py", FUNCTION)
-    question = window.suggested(*BEGINNINGS)
-    before, bar_before = len(window.wire.told("speclsp/status")), len(window.said())
-    engine = window.wire.engine()
-    engine.kill()
-    window.type("zz = 1")
-    window.sees(lambda screen: "\n".join(screen.document).rstrip().endswith("zz = 1"), "typing goes on")
-    ready = lambda said: [status["state"] for status in said].count("ready")  # noqa: E731
-    said = until(lambda: ready(now := window.wire.told("speclsp/status")[before:]) and now, "an engine is ready again")
-    assert {"starting", "loading"} & {status["state"] for status in said}, said
-    window.says("ready")
-    assert any("loading" in label or "engine" in label for label in window.said()[bar_before:]), window.said()
-    assert window.wire.engine().pid != engine.pid
-    window.type("\n\n")
-    assert window.suggested(*BEGINNINGS).ms > question.ms
 
 
 def test_a_dead_server_restarts_without_a_popup(window: Window) -> None:

@@ -125,17 +125,6 @@ def test_a_line_changed_once_is_offered_at_its_twin_when_the_cursor_has_left_it(
     assert len(requests(window)) == before + 1, "the same text is requested once more only"
 
 
-def test_one_undo_takes_an_accepted_edit_back(window: Window) -> None:
-    rename_twice(window, "undo.py")
-    offered(window)
-    window.press("Tab")
-    window.sees(lambda screen: screen.document[NEAR] == "    print(number)", "the edit is made")
-    window.press("Control+z")
-    screen = window.sees(lambda screen: screen.document[NEAR] == "    print(count)", "the edit is taken back")
-    assert screen.document[2] == "    check(number)"
-    nothing_is_shown(window)
-
-
 def test_escape_dismisses_for_good_and_then_tab_indents(window: Window) -> None:
     rename_twice(window, "escape.py")
     offered(window)
@@ -149,16 +138,6 @@ def test_escape_dismisses_for_good_and_then_tab_indents(window: Window) -> None:
     time.sleep(NO_REQUEST_S)
     nothing_is_shown(window)
     assert window.screen().document[NEAR] == "    print(count)"
-
-
-def test_an_edit_elsewhere_hides_the_shown_one_which_may_come_back(window: Window) -> None:
-    rename_twice(window, "elsewhere.py")
-    offered(window)
-    window.press("End")
-    shown = len(window.sent(wire.DID_SHOW))
-    window.type("  # why")
-    until(lambda: len(window.sent(wire.DID_SHOW)) > shown, "the edit is shown anew")
-    offered(window)
 
 
 @pytest.mark.parametrize(("keys", "typed"), [("x\ty", "xy"), *in_soak(("\txyz", "xyz"), ("x\t", "x"), ("\t\tx", "x"))])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.editors.code_server import until
-from support.editors.vscode_screen import Studio, Window, lines, same
+from support.editors.vscode_screen import Studio, Window
 from support.soak import in_soak
 
 FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
@@ -61,54 +61,6 @@ def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(no_engine:
     until(hover_tells_all, "the hover has the model, the target, the device, the latency", else_=window.hover)
 
 
-def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: Window, soak: bool) -> None:
-    on = {"completion.enabled": True, "completion.disabled_languages": [], "completion.disabled_globs": []}
-    as_settings = {f"speclsp.{name}": value for name, value in on.items()}
-    window.server.settings(window.server.ours | as_settings)
-    window.says("speclsp: ready")
-    window.focus()
-    window.suggested(*BEGINNINGS)
-    changes = [
-        ("completion.enabled", False, "completion.enabled is off"),
-        ("completion.disabled_globs", ["**/a.py"], "disabled_globs"),
-        ("completion.disabled_languages", ["python"], "disabled_languages"),
-    ]
-    for name, value, why in changes if soak else changes[:2]:
-        window.server.settings(window.server.ours | as_settings | {f"speclsp.{name}": value})
-        assert "off" in window.says(re.escape(why))
-        window.sees(lambda screen: not screen.ghost, "what was shown is gone")
-        window.type("\n\n")
-        assert not window.agreed(f"an empty answer while {name} is {value}").items
-        window.server.settings(window.server.ours | as_settings)
-        window.says("speclsp: ready")
-        assert window.suggested(*BEGINNINGS).items
-
-
-@pytest.mark.soak
-def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Window) -> None:
-    window.says("ready")
-    window.focus()
-    window.suggested(*BEGINNINGS)
-    window.menu()
-    offered = " ".join(window.picks())
-    for part in (
-        "in this file",
-        "in python",
-        "anywhere",
-        "Select model",
-        "Open log",
-        "Diagnose problems",
-    ):
-        assert part in offered
-    window.shot("menu")
-    window.pick("No suggestions anywhere")
-    window.says("completion.enabled is off")
-    window.sees(lambda screen: not screen.ghost, "the ghost is gone")
-    window.menu()
-    window.pick("Suggestions anywhere again")
-    window.says("ready")
-
-
 @pytest.mark.parametrize("scope", ["user", *in_soak("workspace")])
 def test_two_clicks_from_the_status_bar_choose_a_level_that_the_server_uses_at_once(window: Window, scope: str) -> None:
     """The level is written where it is set already, else into the user's settings."""
@@ -136,42 +88,6 @@ def test_two_clicks_from_the_status_bar_choose_a_level_that_the_server_uses_at_o
 
 def level_becomes(window: Window, level: str) -> None:
     until(lambda: window.wire.told("speclsp/status")[-1]["eagerness"] == level, f"the server's level is {level}")
-
-
-@pytest.mark.soak
-def test_another_pair_can_be_chosen(window: Window) -> None:
-    window.says("ready")
-    window.command("speclsp: Select Model...")
-    until(lambda: any("of memory" in row for row in window.picks()), "the models are listed", else_=window.picks)
-    window.shot("models")
-    window.narrow("echo")
-    window.pick("echo")
-    until(lambda: window.wire.told("speclsp/status")[-1]["model"] == "echo", "the server has the model")
-    window.says("ready")
-
-
-@pytest.mark.soak
-def test_two_concurrent_windows_keep_their_suggestions_apart(studio: Studio, request: pytest.FixtureRequest) -> None:
-    with (
-        studio.window(studio.folder(a_py=FUNCTION), "a.py") as first,
-        studio.window(studio.folder(a_py=FUNCTION), "a.py") as second,
-    ):
-        for number, window in enumerate((first, second)):
-            window.says("ready")
-            window.focus()
-            window.type(f"number = {number}\n")
-        questions = [window.suggested(*BEGINNINGS) for window in (first, second)]
-        for number, (window, question) in enumerate(zip((first, second), questions, strict=True)):
-            assert f"number = {number}\n" in question.text
-            window.press("Tab")
-            window.sees(lambda screen, q=question: same(screen.document, lines(q.accepted())), "accepted in its window")
-        assert first.wire.server().pid != second.wire.server().pid
-        assert first.wire.engine() == second.wire.engine(), "one for both"
-        for window in (first, second):
-            until(lambda w=window: w.wire.told("speclsp/status")[-1]["clients"] == 2, "it knows of the other")
-            assert re.search(r"Shared with\s+1 more window", window.hover())
-        for number, window in enumerate((first, second)):
-            finish(window, request, f"two_windows_{number + 1}")
 
 
 def test_in_restricted_mode_workspace_settings_set_no_command_and_no_address(
@@ -333,22 +249,3 @@ def fresh(studio_with: Callable[..., AbstractContextManager[Studio]], tmp_path: 
     cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache/pip")
     with studio_with(PYTHONPATH=str(dependencies(tmp_path / "site")), **{**passed, "PIP_CACHE_DIR": cache}) as studio:
         yield studio
-
-
-@pytest.mark.real
-@pytest.mark.soak
-def test_the_real_model_completes_an_addition(studio: Studio, coder_0_5b: Path, request: pytest.FixtureRequest) -> None:
-    real = {"speclsp.model": "qwen2.5-coder-0.5b-instruct", "speclsp.models_dir": str(coder_0_5b.parent)}
-    studio.server.settings(studio.server.ours | real)
-    with studio.window(studio.folder(a_py=""), "a.py") as window:
-        window.says("speclsp: ready", 200)  # reads half a gigabyte and measures this machine
-        window.focus()
-        window.type("def add(a, b):\nreturn ")
-        question = window.agreed()
-        assert question.rest() == "a + b"
-        assert window.wire.told("speclsp/status")[-1]["model"] == real["speclsp.model"]
-        window.shot("real_ghost")
-        window.press("Tab")
-        window.sees(lambda screen: screen.document == ["def add(a, b):", "    return a + b"], "it is in the document")
-        finish(window, request)
-    studio.server.settings()

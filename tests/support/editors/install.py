@@ -1,4 +1,4 @@
-"""Installs the editors and shells that the tests drive, each into its own folder in the user's cache.
+"""Installs the editors that the tests drive, each into its own folder in the user's cache.
 
     python tests/support/editors/install.py NAME...    prints one path per name: a program or a folder
     python tests/support/editors/install.py --all      everything; then a table of covered and missing editors
@@ -232,27 +232,6 @@ def qemu(folder: Path, _final: Path) -> None:
     from_debian("libc6-arm64-cross", "2.36", "bookworm", folder / "root")
 
 
-def zsh(folder: Path, final: Path) -> None:
-    """zsh does not take its modules' place from the environment, so the folder `etc` holds a .zshenv for it."""
-    from_debian("zsh", "5.9", "bookworm", folder / "root")
-    link_to_own_libraries(folder / "root/bin/zsh", folder, final)
-    (modules,) = (folder / "root/usr/lib").glob("*/zsh/5.9")
-    functions = sorted(
-        {path.parent for path in (folder / "root/usr/share/zsh/functions").glob("**/*") if path.is_file()}
-    )
-    (folder / "etc").mkdir()
-    (folder / "etc/.zshenv").write_text(
-        f"module_path=('{final / modules.relative_to(folder)}')\n"
-        f"fpath=({' '.join(str(final / path.relative_to(folder)) for path in functions)})\n"
-    )
-
-
-def fish(folder: Path, final: Path) -> None:
-    """fish finds its functions relative to its program."""
-    from_debian("fish", "3.6", "bookworm", folder / "root")
-    link_to_own_libraries(folder / "root/usr/bin/fish", folder, final)
-
-
 def chromium(folder: Path, _final: Path) -> None:
     """The system's own, or else Debian's: the only system-wide installation here, and by root only."""
     if not (there := shutil.which("chromium")):
@@ -275,8 +254,6 @@ RECIPES = {
     "nvim-0.12": Recipe("debian", "bin/nvim", neovim_0_12),
     "code-server": Recipe("4.139.1", "node_modules/code-server/out/node/entry.js", code_server),
     "qemu-aarch64": Recipe("7.2-libc-2.36", "root/usr/bin/qemu-aarch64-static", qemu),
-    "zsh": Recipe("5.9", "root/bin/zsh", zsh),
-    "fish": Recipe("3.6", "root/usr/bin/fish", fish),
     "chromium": Recipe("system", "bin/chromium", chromium),
 }
 

@@ -36,7 +36,7 @@ from speclsp.lsp.completion.confidence import (
     token_spans,
 )
 from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate
-from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan, plan
+from speclsp.lsp.postprocess.plan import Suggestion, SuggestionPlan, plan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.text_windows import common_ends
 
@@ -132,12 +132,6 @@ def test_a_surer_suggestion_is_never_hidden(values: list[LineValue], bar: Bar, d
     surer.sort(key=lambda value: value.confidence, reverse=True)
     if lines_to_show(values[:1], bar):
         assert lines_to_show(surer, bar)
-
-
-@given(VALUES, BARS, st.floats(1, 5))
-def test_a_higher_bar_shows_no_suggestion_that_a_lower_one_hides(values: list[LineValue], bar: Bar, times: float):
-    if lines_to_show(values, bar._replace(cost=bar.cost * times)):
-        assert lines_to_show(values, bar)
 
 
 @given(COSTS, st.floats(0, 1), st.integers(1, 200), st.sampled_from((0.0, 0.1, 0.5)))
@@ -259,17 +253,6 @@ def test_the_first_lines_of_a_callback_are_shown_with_its_closer():
     suggestion = whole.to_suggestion(text)
     shown = apply_gate(suggestion, whole, text, GateDecision(0.5, 0.1, text.index("\n  unlikely")), [])
     assert isinstance(shown, Suggestion) and shown.text == "() => {\n  console.log(1);\n}"
-
-
-def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
-    class Strict:
-        def to_suggestion(self, text: str) -> NoSuggestion:
-            return NoSuggestion(Reason.EMPTY)
-
-    suggestion = Suggestion("call(\n    a)", 3, 3)
-    verdict = evaluate(suggestion.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, CURVE, MEDIUM)
-    assert 0 < verdict.keep < len(suggestion.text)
-    assert apply_gate(suggestion, Strict(), suggestion.text, verdict, []) == suggestion  # type: ignore[arg-type]
 
 
 def test_the_client_requests_log_probabilities_and_parses_them():

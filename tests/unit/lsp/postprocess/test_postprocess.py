@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import random
 import sysconfig
 from pathlib import Path
@@ -324,7 +323,6 @@ functools getopt glob gzip heapq imaplib inspect ipaddress mailbox optparse path
 queue random sched shelve shlex shutil socket statistics string subprocess tarfile tempfile textwrap threading tokenize
 traceback types typing uuid wave weakref zipfile
 """
-DOCSTRING_QUOTES = ('"""', "'''")
 SOURCES = [
     file.read_text("utf-8")
     for name in MODULES.split()
@@ -360,62 +358,6 @@ def test_the_true_text_survives_to_the_end_of_the_line(soak: bool):
     assert survived >= 0.96 * tries
 
 
-@pytest.mark.slow
-def test_the_true_text_survives_inside_a_line(soak: bool):
-    rng, survived, tries = random.Random(2), 0, 200 if soak else 80
-    for _ in range(tries):
-        source, row = "", ""
-        start = end = 0
-        while not source or source[end].isalnum() or source[end] == "_" or len(source[start:end].strip()) < 3:
-            source = rng.choice(SOURCES)
-            row = rng.choice([row for row in source.split("\n") if len(row.strip()) >= 12 and row.strip()[0] != "#"])
-            row_start = source.index(row)
-            start = row_start + rng.randrange(len(row) - len(row.lstrip()), len(row) - 4)
-            end = rng.randrange(start + 3, row_start + len(row))
-        result = hole(source, start, end)
-        survived += result is not None and "".join(result.split()) == "".join(source.split())
-    assert survived >= 0.94 * tries
-
-
-def paragraph(chance: random.Random) -> tuple[list[str], int, list[str]]:
-    """Lines of some source, the first line of a block in it, and the block's lines."""
-    while True:
-        source = chance.choice(SOURCES)
-        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.If | ast.For)]
-        if not nodes:
-            continue
-        node, rows = chance.choice(nodes), source.split("\n")
-        first = node.body[0].lineno - 1
-        if rows[first - 1].rstrip().endswith(":"):
-            return rows, first, rows[first : node.body[-1].end_lineno]
-
-
-@pytest.mark.slow
-def test_the_true_text_survives_to_the_first_blank_line_of_a_block(soak: bool):
-    rng, survived, tries = random.Random(3), 0, 60 if soak else 30
-    for _ in range(tries):
-        rows, first, body = paragraph(rng)
-        source = "\n".join(rows)
-        start = len("\n".join(rows[:first])) + 1
-        indent = len(body[0]) - len(body[0].lstrip())
-        text_with_hole = source[: start + indent] + source[start + len("\n".join(body)) :]
-        plan = plan_for(text_with_hole, start + indent)
-        suggestion = (
-            plan.to_suggestion(streamed(plan, source[start + indent :][:1500], 4))
-            if isinstance(plan, SuggestionPlan)
-            else None
-        )
-        if isinstance(suggestion, Suggestion):
-            shown = (" " * indent + suggestion.text).split("\n")
-            quotes = body[0].strip().lstrip("rR")[:3]
-            if quotes in DOCSTRING_QUOTES and body[0].count(quotes) == 1:  # one that the blank line ends is closed
-                shown = [line for line in "\n".join(shown).removesuffix(quotes).split("\n") if line.strip()]
-            next_line = "".join(body[len(shown) :][:1]).rstrip()  # no suggestion ends with the header of a block
-            is_complete = len(shown) in (len(body), 12) or not next_line or next_line.endswith(":")
-            survived += is_complete and shown == [row.rstrip() for row in body[: len(shown)]]
-    assert survived >= 0.95 * tries
-
-
 # ── eagerness ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LOW, HIGH = CompletionConfig(eagerness="low"), CompletionConfig(eagerness="high")
@@ -426,12 +368,6 @@ def test_low_eagerness_suggests_nothing_in_mid_line_where_medium_does():
     assert reason_at("total = ¦ + tax\n", config=LOW) is Reason.MID_LINE
     assert reason_at("print(¦)\n", config=LOW) is None, "a bracket that the editor closed is no text"
     assert reason_at("total = ¦\n", config=LOW) is None
-
-
-@pytest.mark.parametrize("marked", ["def f():\n    ¦", "x = 1¦", "for x in y:\n    ¦", "    y = ¦\n"])
-def test_low_eagerness_plans_the_same_extent_as_medium(marked: str):
-    low, medium = plan_at(marked, config=LOW), plan_at(marked)
-    assert (low.multiline, low.next_line, low.max_tokens) == (medium.multiline, medium.next_line, medium.max_tokens)
 
 
 def test_high_eagerness_suggests_inside_a_word_where_medium_does_not():
