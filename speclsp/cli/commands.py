@@ -63,9 +63,9 @@ def run_engine(options: argparse.Namespace) -> int:
 
     lock = None if options.lock_fd is None else EngineFiles.of(settings).inherited(options.lock_fd)
     if lock is not None and options.tell_fd is not None:
-        daemonize.run_as_daemon(settings, lock, options.host, options.port, options.tell_fd, options.keep_running)
+        daemonize.run_as_daemon(settings, lock, options.host, options.port, options.tell_fd)
     if options.action == "start":
-        return daemonize.start_detached(settings, lock, options.host, options.port, options.keep_running)
+        return daemonize.start_detached(settings, lock, options.host, options.port)
     return shared_engine.run_foreground(settings, options.host, options.port)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp.daemon import engine_files, platform
 from speclsp.daemon.engine_files import NOT_AN_ENGINE, EngineEndpoint, EngineFiles
-from speclsp.errors import EngineError, SpeclspError
+from speclsp.errors import EngineError
 from speclsp.process_resources.programs import is_gone
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 ANSWER_S = 5.0  # an engine that does not answer within this time gets a signal
 ENDS_S = 5.0  # from the request to the end of its process
-FIRST_USE_S = 4.0  # an engine that has just started waits for its first client
-OTHER_ANSWER_S = 0.5  # of an engine that another one's start asks whether it is used
-BY_HAND = {"--port", "--keep-running"}  # flags of an engine that serves other clients than those with a lease
 POLL_S = 0.02
 
 
@@ -64,16 +61,10 @@ def request(
         connection.close()
 
 
-def ask(
-    engine: EngineEndpoint,
-    method: str,
-    path: str,
-    body: Mapping[str, Any] | None = None,
-    timeout_s: float | None = None,
-) -> dict[str, Any]:
+def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The JSON object of the engine's answer. Raises OSError: no answer; EngineError: it is not a speclsp engine."""
     try:
-        with request(engine, method, path, body, timeout_s=timeout_s or ANSWER_S) as response:
+        with request(engine, method, path, body, timeout_s=ANSWER_S) as response:
             answer = json.loads(response.read(2**20))
     except (http.client.HTTPException, ValueError) as error:
         raise EngineError(NOT_AN_ENGINE) from error
@@ -165,26 +156,9 @@ def stop(files: EngineFiles) -> str:
         if number is not None:
             send(files, engine.pid, number)
         if wait_for_the_end(engine.pid):
-            files.remove(engine.pid)  # left by a killed engine: it is not to be started again as it was
+            files.remove(engine.pid)  # left by a killed engine
             return freed(engine.pid, status)
     raise EngineError(f"process {engine.pid} does not end: the system may be waiting for its device.")
-
-
-def end_unused(starting: EngineFiles) -> None:
-    """End the other engines that no client uses: the one that is `starting` may need their memory.
-
-    One that was started by hand for other clients stays, and one that has just started.
-    """
-    for files in engine_files.present():
-        with suppress(OSError, SpeclspError):
-            engine = files.find()
-            if engine is None or files == starting or BY_HAND & set(engine.start_flags):
-                continue
-            use = ask(engine, "GET", "/status", timeout_s=OTHER_ANSWER_S)
-            if use.get("clients") or use.get("uptime_s", 0) < FIRST_USE_S:
-                continue
-            if ask(engine, "POST", "/leave", {"pid": engine.pid}, OTHER_ANSWER_S).get("leaving"):
-                wait_for_the_end(engine.pid)
 
 
 def send(files: EngineFiles, pid: int, number: signal.Signals) -> None:

@@ -53,7 +53,6 @@ class EngineEndpoint:
     token: str = ""  # sent as `Authorization: Bearer`; needed on a port
     version: str = __version__
     settings: Mapping[str, object] = field(default_factory=dict)  # heavy_settings(config) it was started with
-    start_flags: tuple[str, ...] = ()  # of `speclsp engine`: they start it again as it was, with its port
 
     @property
     def model(self) -> str:
@@ -221,10 +220,10 @@ def _parse(text: bytes) -> EngineEndpoint | None:
     try:
         fields = json.loads(text)
         known = {name: fields[name] for name in EngineEndpoint.__dataclass_fields__ if name in fields}
-        engine = EngineEndpoint(**known | {"start_flags": tuple(known.get("start_flags", ()))})
+        engine = EngineEndpoint(**known)
     except (ValueError, TypeError):
         return None
-    texts = (engine.socket, engine.token, engine.version, *engine.start_flags)
+    texts = (engine.socket, engine.token, engine.version)
     numbers = (engine.pid, engine.port)
     valid = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
     return engine if valid and isinstance(engine.settings, dict) else None

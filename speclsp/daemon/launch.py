@@ -4,8 +4,6 @@ A client that finds no engine calls `start`. It takes the lock and hands it to `
 from its starter before it does anything else, or starts the engine and ends (Windows). So the engine survives the end
 of the editor, and an editor that kills all of its children: on Windows those are the processes whose parent it is.
 Of any number of starters one gets the lock; the others wait for that one's engine.
-An engine that was killed, because it hung or for any other reason, is started again with its own flags: it has a port
-again, where it had one.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from pathlib import Path
 
 from speclsp import config
 from speclsp.config import Config, api_keys
-from speclsp.daemon import engine_files, platform
+from speclsp.daemon import platform
 from speclsp.daemon.engine_files import ENGINES_OWN, EngineEndpoint, EngineFiles, log_phrase, rooted
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.private_files.os_errors import sentence
@@ -37,14 +35,6 @@ def start(settings: Config) -> EngineEndpoint | None:
     if lock is None:
         return None
     try:
-        if set(engine_files.present()) != {files}:
-            from speclsp.daemon import control  # only here: its HTTP client takes 20 ms to import
-
-            control.end_unused(files)
-        killed = files.read()  # an engine that ends in order removes its file
-        flags = killed.start_flags if killed is not None else ()
-        if flags and not run_starter(flags, lock, nowhere).returncode:  # it can fail, where its port is taken by now
-            return files.find()
         ended = run_starter(engine_flags(rooted(settings)), lock, nowhere)
     except subprocess.TimeoutExpired as error:
         raise EngineError(f"the engine did not listen within {START_WAIT_S:.0f} s{log_phrase()}.") from error

@@ -172,7 +172,6 @@ def _add_engine(tree: Tree) -> None:
     engine.add_argument("--host", metavar="ADDRESS", default="", help="Bind --port to this address (default: loopback)")
     engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # the lock, taken by the starter
     engine.add_argument("--tell-fd", metavar="N", type=int, help=HIDDEN)  # a pipe to the starter
-    engine.add_argument("--keep-running", action="store_true", help=HIDDEN)  # with start: also without clients
     _add_json(engine, "Print one JSON object; needs status")
     _add_settings(engine)
 

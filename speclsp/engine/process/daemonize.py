@@ -32,13 +32,11 @@ END = b"\0"  # of that message: the python.exe of a virtual environment on Windo
 log = logging.getLogger("speclsp.engine")
 
 
-def start_detached(
-    settings: Config, lock: int | None, host: str = "", port: int | None = None, keep_running: bool = False
-) -> int:
+def start_detached(settings: Config, lock: int | None, host: str = "", port: int | None = None) -> int:
     """Start the engine in a process of its own and wait until it listens; returns the exit code.
 
     `lock`: the lock's handle, where the starter has taken it. Without one, a running engine with the same settings is
-    a success. `keep_running`: also without clients. Raises SpeclspError with the reason when the engine cannot start.
+    a success. Raises SpeclspError with the reason when the engine cannot start.
     """
     settings = rooted(settings)
     lock_or_engine = shared_engine.lock_or_running_engine(EngineFiles.of(settings)) if lock is None else lock
@@ -50,14 +48,14 @@ def start_detached(
         return 0
     read_end, write_end = os.pipe()
     if sys.platform == "win32" or not platform.CAN_FORK:
-        return spawn(command(settings, host, port, keep_running), lock_or_engine, read_end, write_end)
+        return spawn(command(settings, host, port), lock_or_engine, read_end, write_end)
     intermediate = os.fork()
     if not intermediate:
         os.close(read_end)
         os.setsid()
         if os.fork():
             os._exit(0)  # so init is the engine's parent from the start, and it can get no terminal
-        run_as_daemon(settings, lock_or_engine, host, port, platform.number_of(write_end), keep_running)
+        run_as_daemon(settings, lock_or_engine, host, port, platform.number_of(write_end))
     os.close(write_end)
     os.close(lock_or_engine)
     os.waitpid(intermediate, 0)
@@ -79,7 +77,7 @@ def ended_early_message() -> str:
     return f"the engine ended before it listened{log_phrase()}."
 
 
-def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, tell: int, keep_running: bool) -> NoReturn:
+def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, tell: int) -> NoReturn:
     """Run the engine in a detached process. `tell`: the number of the pipe to the starter, in the starter."""
     failure, write_end = "", platform.descriptor(tell)
     try:
@@ -95,7 +93,7 @@ def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, tell
             os.close(write_end)
             write_end = -1
 
-        grace_s = None if keep_running else settings.engine.shutdown_delay_seconds
+        grace_s = settings.engine.shutdown_delay_seconds
         files = EngineFiles.of(settings)
         shared_engine.serve(settings, files, host, port, grace_s=grace_s, on_listening=report_listening)
     except (SpeclspError, OSError) as error:
@@ -125,11 +123,10 @@ def close_others(*kept: int) -> None:
 # ── starting another interpreter ─────────────────────────────────────────────────────────────────────────
 
 
-def command(settings: Config, host: str, port: int | None, keep_running: bool) -> list[str]:
+def command(settings: Config, host: str, port: int | None) -> list[str]:
     """The command line of the process that stays."""
     words = [sys.executable, "-m", "speclsp", "engine", *launch.engine_flags(settings)]
     words += [] if port is None else ["--port", str(port)]
-    words += ["--keep-running"] if keep_running else []
     return words + (["--host", host] if host else [])
 
 

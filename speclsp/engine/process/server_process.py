@@ -204,7 +204,7 @@ class EngineServer(uvicorn.Server):
     def exit_hung(self) -> None:
         """End the process, so that another engine can be started. From any thread; all others may hang.
 
-        The discovery file stays, as that of a killed engine: the next engine starts with the flags in it.
+        The discovery file stays, as that of a killed engine.
         """
         if not self._stopping.acquire(blocking=False):
             return  # it is ending

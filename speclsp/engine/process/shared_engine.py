@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from speclsp import __version__, config
 from speclsp.config import Config
-from speclsp.daemon import engine_files, launch
+from speclsp.daemon import engine_files
 from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
 from speclsp.errors import EngineError
 from speclsp.private_files.os_errors import reason, way_out
@@ -71,8 +71,6 @@ def serve(
 
     load = server_process.model_loader(settings)
     listeners, address = open_listeners(settings, files, host, port)
-    flags = start_flags(settings, listeners if port is not None else None, keep_running=grace_s is None)
-    address = replace(address, start_flags=flags)
 
     def announce() -> None:
         files.write(address)
@@ -87,14 +85,6 @@ def serve(
 
     server_process.serve(settings, load, listeners, grace_s=grace_s, on_listening=announce)
     log.info("ended")
-
-
-def start_flags(settings: Config, listeners: Listeners | None, keep_running: bool) -> tuple[str, ...]:
-    """The flags of `speclsp engine` that start this engine again: see launch.py. `listeners`: with a requested port."""
-    flags = launch.engine_flags(engine_files.rooted(settings))
-    if listeners is not None and listeners.tcp is not None:
-        flags += ["--port", str(listeners.tcp.getsockname()[1]), "--host", listeners.host]
-    return (*flags, *(["--keep-running"] if keep_running else []))
 
 
 def quiet_libraries() -> None:

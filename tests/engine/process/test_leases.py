@@ -37,9 +37,9 @@ from support.waiting import wait_until
 from speclsp import __version__, config
 from speclsp.cli import entry as cli
 from speclsp.config import Config, EchoConfig, EngineConfig
-from speclsp.daemon import control, engine_files, launch
+from speclsp.daemon import control, engine_files
 from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
-from speclsp.engine.http import leases, token_file
+from speclsp.engine.http import leases
 from speclsp.errors import EngineError
 
 HOLDS_A_LEASE = """
@@ -152,19 +152,6 @@ def test_an_engine_without_any_client_ends_too():
     strange(IS_NOT_WAITED_FOR)
     wait_for_its_end()
     assert log_lines()[-1].startswith("shutting down: no client for 0.05 s")
-
-
-@pytest.mark.promise(20)
-def test_unloading_and_reloading_are_sent_to_clients_and_logged():
-    launch.start(Config(model="echo", engine=EngineConfig(idle_unload_minutes=0.02)))
-    with lease() as client:
-        asleep = client.until(status="asleep")
-        assert asleep["model"] == "echo"
-        assert ask("POST", "/infill", ABC)["content"] == ANSWER
-        client.until(status="ok")
-    log = log_lines()
-    slept = next(index for index, line in enumerate(log) if "unloaded" in line)
-    assert "echo is loaded" in log[slept:]
 
 
 def test_a_request_without_a_lease_keeps_the_engine_until_its_answer():
@@ -310,18 +297,3 @@ def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped()
     assert not engine_files.log_path().exists(), "a service manager keeps what it says"
     assert not FILES.is_locked()
     assert FILES.find() is None
-
-
-def test_an_additional_port_admits_clients_with_the_token():
-    words = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0"]
-    output = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-    port = int(re.search(r"http://127.0.0.1:(\d+)", output)[1])  # type: ignore[index]
-    assert str(token_file.token_path()) in output
-    assert token_file.token() not in output + engine_files.log_path().read_text()
-    over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
-    assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
-    assert control.ask(over_tcp, "GET", "/status")["model"] == "echo"
-    assert "error" in control.ask(EngineEndpoint(pid=0, port=port), "POST", "/infill", ABC)
-    assert "error" in control.ask(EngineEndpoint(pid=0, port=port), "POST", "/leave", {"anyway": True})
-    assert ask("GET", "/health")["status"] == "ok", "over the Unix socket, without a token"
-    assert f".sock, http://127.0.0.1:{port}\n" in control.in_words(control.status(FILES))

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from support.engine.engine_process import ABC, ANSWER, WANT_ONE
 from support.engine.shared_engines import (
     ECHO,
     FILES,
-    NEVER_DONE,
     Lease,
     ask,
     engines_of,
@@ -31,20 +29,17 @@ from support.engine.shared_engines import (
     lease,
     log_lines,
     started,
-    strange,
     wait_for_its_end,
 )  # fmt: skip
 from support.waiting import wait_until
 
 from speclsp import __version__, config
-from speclsp.config import Config, EchoConfig
+from speclsp.config import Config
 from speclsp.daemon import control, engine_files, launch
 from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
-from speclsp.engine.http import token_file
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.private_files import locks
 
-OTHER = Config(model="echo", echo=EchoConfig(round_ms=1))  # settings that need another engine
 # The command on a system without fork.
 WITHOUT_FORK = """
 import sys
@@ -93,8 +88,7 @@ def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
     settings, _ = config.parse(
         {"model": "echo", "engine.threads": 2, "remote.url": "http://canary", "stats.enabled": False}
     )
-    flags = ["--set", "model=echo", "--set", "engine.threads=2"]
-    assert launch.engine_flags(settings) == flags
+    assert launch.engine_flags(settings) == ["--set", "model=echo", "--set", "engine.threads=2"]
     files, running = EngineFiles.of(settings), started(settings)
     assert running == files.find()
     assert json.loads(files.state.read_text()) == {
@@ -104,7 +98,6 @@ def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
         "token": "",
         "version": __version__,
         "settings": {"model": "echo", "engine.threads": 2},
-        "start_flags": flags,
     }
     modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in config.runtime_dir().iterdir()}
     assert modes == {f"engine-{files.key}.{suffix}": 0o600 for suffix in ("json", "lock", "sock")}
@@ -193,73 +186,6 @@ def test_a_killed_engine_is_replaced_with_its_socket_and_state():
     assert ask("GET", "/health")["pid"] == second.pid
 
 
-def start_by_hand(*flags: str) -> tuple[int, str]:
-    """Start the engine as a user does, with a port; returns the port and the command's output."""
-    command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0", *flags]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1]), ended.stdout  # type: ignore[index]
-
-
-def kill_engine() -> EngineEndpoint:
-    """Kill the running engine, as an editor does when it hangs; returns what it left."""
-    running = found()
-    assert control.end_hung(FILES, running)
-    wait_for_its_end()
-    return running
-
-
-def test_a_killed_engine_is_started_again_with_its_port_and_its_settings():
-    """Whoever starts it: an editor knows nothing of the port."""
-    port, _ = start_by_hand("--set", "engine.idle_unload_minutes=7")
-    killed = kill_engine()
-    again = started()
-    assert (again.pid != killed.pid, again.start_flags) == (True, killed.start_flags)
-    assert "engine.idle_unload_minutes=7.0" in again.start_flags
-    over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
-    assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
-
-
-def test_an_engine_that_served_until_it_is_stopped_does_so_again_after_it_was_killed():
-    words = [sys.executable, "-m", "speclsp", "engine", "--model", "echo", "--set", "engine.shutdown_delay_seconds=0"]
-    service = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-    wait_until(lambda: control.alive(FILES) is not None, 60)
-    service.kill()
-    service.wait()
-    again = started()
-    with lease() as client:
-        client.next()
-    wait_until(lambda: ask("GET", "/health")["clients"] == 0)
-    time.sleep(0.2)
-    assert ask("GET", "/health")["pid"] == again.pid, "it needs no client"
-    assert control.stop(FILES)
-
-
-def test_an_engine_that_ends_itself_because_a_step_hangs_leaves_its_flags():
-    impatient = "from speclsp.engine.scheduling import watchdog\nwatchdog.TICK_S, watchdog.FLOOR_S = 0.05, 0.2\n"
-    running = strange(impatient + NEVER_DONE)
-    wait_until(lambda: ask("GET", "/health")["status"] == "ok", 60)
-    answer = control.ask(running, "POST", "/infill", ABC)
-    assert "hangs" in answer["error"]["message"]
-    wait_for_its_end()
-    assert control.alive(FILES) is None
-    assert FILES.read() == running
-    assert running.start_flags
-
-
-def test_an_engine_whose_port_is_taken_is_started_without_it_and_a_stopped_one_gives_no_flags():
-    port, _ = start_by_hand()
-    kill_engine()
-    with socket.create_server(("127.0.0.1", port)):
-        again = started()
-        assert "--port" not in again.start_flags
-        assert ask("GET", "/health")["pid"] == again.pid
-    assert control.stop(FILES)
-    start_by_hand()
-    assert control.stop(FILES)
-    assert "--port" not in started().start_flags
-
-
 @pytest.mark.promise(22)
 def test_no_engine_starts_while_another_process_has_the_lock(isolated: Path):
     lock = FILES.try_lock()
@@ -298,28 +224,6 @@ def test_another_version_starts_its_own_engine_and_the_old_one_serves_its_client
         assert lock is not None
         os.close(lock)
         assert ask("GET", "/health")["pid"] == old.pid
-        control.end_unused(newer)
-        assert ask("GET", "/health")["pid"] == old.pid, "a client uses it"
-    monkeypatch.setattr(control, "FIRST_USE_S", 0.0)
-    wait_until(lambda: ask("GET", "/health")["clients"] == 0)
-    control.end_unused(newer)
-    wait_for_its_end()
-
-
-def test_a_start_ends_unused_engines_with_other_settings_and_no_others(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(control, "FIRST_USE_S", 0.0)
-    unused, used = started(Config(model="echo", echo=EchoConfig(round_ms=2))), started()
-    assert control.running() == [FILES], "the first one had no client"
-    assert control.is_gone(unused.pid)
-    with lease() as client:
-        client.next()
-        assert started(OTHER).pid != used.pid
-        assert set(control.running()) == {FILES, EngineFiles.of(OTHER)}
-    assert control.stop(FILES)
-    start_by_hand()
-    assert control.stop(EngineFiles.of(OTHER))
-    started(OTHER)
-    assert set(control.running()) == {FILES, EngineFiles.of(OTHER)}, "one with a port may have other clients"
 
 
 @pytest.mark.promise(22)

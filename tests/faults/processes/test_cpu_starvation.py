@@ -83,23 +83,6 @@ def test_a_small_request_does_not_wait_behind_sixty_four_completions(promise: Me
 
 
 @pytest.mark.promise(12)
-def test_a_small_request_does_not_wait_while_a_model_loads(promise: Measured):
-    waits = []
-    with Clocked(model="tiny") as editor:
-        editor.initialize({})
-        Page(editor, SOURCE)
-        while "ready" not in editor.states():
-            waits.append(asks_here(editor))
-            time.sleep(0.01)
-    p99_ms = quantile(waits, 0.99)
-    assert p99_ms < BOUND_MS and len(waits) > 20
-    promise.measured(
-        f"{len(waits)} small requests while a model loads: {quantile(waits, 0.5):.1f} ms (p50), {p99_ms:.1f} (p99)",
-        holds=p99_ms <= WANTED_MS,
-    )
-
-
-@pytest.mark.promise(12)
 @pytest.mark.parametrize("name", ["one line", "open brackets", *in_soak("an open string", "one line of letters")])
 def test_a_small_request_does_not_wait_while_a_hostile_file_is_parsed(promise: Measured, soak: bool, name: str):
     text = HOSTILE[name]

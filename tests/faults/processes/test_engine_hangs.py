@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
@@ -23,7 +22,6 @@ from speclsp import config
 from speclsp.config import Config
 from speclsp.daemon import control, launch
 from speclsp.daemon.engine_files import EngineEndpoint, EngineFiles
-from speclsp.engine.http import token_file
 from speclsp.process_resources.programs import is_gone
 
 SOURCE = "def f():\n    return \n"
@@ -110,25 +108,6 @@ def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: T
             f" deadline of 500; found out after {found_s:.1f} s and another there {back_s:.1f} s later; 0 popups",
             holds=found_s <= 0.5 + PROBE_S + 1 and back_s <= 3,
         )
-
-
-@pytest.mark.soak
-def test_the_engine_that_replaces_a_hung_one_serves_on_its_port_again(isolated: Path):
-    """The user has started it with a port; the editor that replaces it knows nothing of that."""
-    command = [sys.executable, "-m", "speclsp", "engine", "start", "--model", "echo", "--port", "0"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
-    hung = FILES.find()
-    assert hung is not None
-    port = int(hung.start_flags[hung.start_flags.index("--port") + 1])
-    with editors(1, "--set", "engine.shutdown_delay_seconds=0") as (editor,):
-        assert engine_of(editor) == hung.pid
-        os.kill(hung.pid, signal.SIGSTOP)
-        assert editor.items(Page(editor, SOURCE).ask(CURSOR), timeout_s=PATIENCE_S) == []
-        assert gone_within(hung.pid, PATIENCE_S)
-        assert has_another(editor, hung.pid)
-        over_tcp = EngineEndpoint(pid=0, port=port, token=token_file.token())
-        assert control.ask(over_tcp, "GET", "/status")["pid"] == engine_of(editor)
-        assert control.stop(FILES)
 
 
 @pytest.mark.promise(19)
@@ -228,15 +207,3 @@ def test_an_engine_being_killed_by_another_editor_is_awaited(monkeypatch: pytest
     killing.start()
     assert control.end_hung(FILES, old) and is_gone(old.pid)
     killing.join()
-
-
-@pytest.mark.promise(19)
-def test_an_engine_replaced_by_another_editor_is_left_alone():
-    old = launch.start(Config(model="echo"))
-    assert old is not None
-    os.kill(old.pid, signal.SIGSTOP)
-    assert control.end_hung(FILES, old) and is_gone(old.pid)
-    new = launch.start(Config(model="echo"))
-    assert new is not None and new.pid != old.pid
-    assert control.end_hung(FILES, old), "it has gone"
-    assert control.alive(FILES) == new

@@ -9,8 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.faults.message_fuzz import every_method, is_notification
-from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.lsp.editor_client import Editor, Page
 from support.lsp.lsp_client import frame
 
 NOT_INITIALIZED, REFUSED, UNKNOWN = -32002, -32600, -32601
@@ -90,64 +89,6 @@ def test_in_any_order_each_message_gets_its_reply_and_the_shell_its_exit_code(en
     assert wrong == []
     requests = sum(len(codes) for codes, _ in outcomes)
     promise.measured(f"{len(orders)} orders with {requests} requests: every code exact", holds=True)
-
-
-@pytest.mark.promise(1, 2)
-def test_before_initialize_every_request_is_refused_and_everything_else_ignored(promise):
-    with Editor() as editor:
-        methods = sorted({method for method in every_method() if method not in ("initialize", "initialized")})
-        for method in methods:
-            if is_notification(method):
-                editor.notify(
-                    method, {"textDocument": {"uri": "file:///early"}, "settings": {"completion": {"enabled": False}}}
-                )
-            else:
-                assert editor.error(method)["code"] == NOT_INITIALIZED
-        page = Page(editor.begin(), SOURCE)
-        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-        assert sum(map(len, editor.replies.values())) == sum(not is_notification(method) for method in methods) + 2
-    promise.measured(f"{len(methods)} methods before initialize: {NOT_INITIALIZED} or nothing", holds=True)
-
-
-@pytest.mark.promise(1)
-def test_missing_params_are_a_client_error_for_every_method():
-    with Editor() as editor:
-        editor.begin()
-        for method in sorted(set(every_method())):
-            for more in ({}, {"params": None}, {"params": []}, {"params": {}}, {"params": 5}):
-                if is_notification(method):
-                    editor.send({"jsonrpc": "2.0", "method": method, **more})
-                    continue
-                editor.send({"jsonrpc": "2.0", "id": f"{method} {more}", "method": method, **more})
-                reply = editor.reply(f"{method} {more}")
-                assert "error" not in reply or reply["error"]["code"] in (-32600, -32601, -32602), reply
-        page = Page(editor, SOURCE)
-        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-        assert all(len(replies) == 1 for replies in editor.replies.values())
-        assert editor.popups() == []
-
-
-@pytest.mark.promise(2, 4)
-@pytest.mark.parametrize("orderly", [True, False], ids=["after shutdown", "without"])
-@pytest.mark.parametrize("work", ["loading", "in a round"])
-def test_exit_does_not_wait_for_work(work: str, orderly: bool, promise):
-    with Editor("--set", "echo.round_ms=3000", "--set", "completion.timeout_ms=60000") as editor:
-        if work == "loading":
-            editor.initialize(CAPABILITIES)
-        page = Page(editor if work == "loading" else editor.begin(), SOURCE)
-        msg_id = page.ask(CURSOR)
-        if work == "in a round":
-            editor.until("thinking")
-            assert msg_id not in editor.replies
-        start = time.monotonic()
-        if orderly:
-            assert editor.call("shutdown", timeout_s=BUSY_S) is None
-            reply = editor.reply(msg_id, BUSY_S)
-            assert reply.get("result") == {"items": []} or reply["error"]["code"] == -32800
-        editor.notify("exit")
-        assert editor.ended(BUSY_S) == (0 if orderly else 1)
-        took_s = time.monotonic() - start
-    promise.measured(f"exit {work}: gone after {took_s:.1f} s", holds=took_s < GONE_S)
 
 
 @pytest.fixture

@@ -105,36 +105,6 @@ def test_completion_after_completion_neither_process_grows(promise: Measured, so
     )
 
 
-@pytest.mark.promise(25, 11)
-@pytest.mark.timeout(600)
-def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool):
-    """Each key is a change and a completion, and so a parse of the file."""
-    keys = 2500 if soak else 300
-    with Clocked("--set", "completion.timeout_ms=60000") as editor:
-        editor.begin()
-        page, middle = Page(editor, LARGE, uri="file:///large.py"), LARGE.index("value + 1", len(LARGE) // 2)
-        place, watched = page.place(middle), Watched(editor)
-        for number in range(keys):
-            page.version += 1
-            new = {"line": place["line"], "character": place["character"] + number % 20}
-            span = {"start": place if number and not number % 20 else new, "end": new}
-            if number and not number % 20:
-                span["end"] = {**place, "character": place["character"] + 20}
-            editor.change(page.uri, page.version, {"range": span, "text": "z"})
-            msg_id = editor.complete(page.uri, place["line"], span["start"]["character"] + 1)
-            assert len(editor.items(msg_id, 60)) == 1
-            del editor.replies[msg_id], editor.came[msg_id]
-            if number % (keys // 60) == 0:
-                watched.look(number)
-        steady = watched.steady(watched.samples)
-        grown_mib = (steady[-1][1][0] - steady[0][1][0]) / 1024
-    # A copy of the text (43 KB) a key would be 7 MiB in the short run and 63 in the long one.
-    assert grown_mib < (12 if soak else 5)
-    promise.measured(
-        f"{keys:,} keys in a file of 43 KB: {max(0.0, grown_mib):.1f} MB grown over the last 60 %", holds=grown_mib < 20
-    )
-
-
 @pytest.mark.promise(25)
 @pytest.mark.timeout(600)
 def test_opened_and_closed_documents_leak_nothing(promise: Measured, soak: bool):

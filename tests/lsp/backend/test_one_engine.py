@@ -93,41 +93,6 @@ def test_the_engine_survives_every_end_of_an_editor_until_the_last_one():
         assert list(editors[0].runtime.glob("*.json")) == []
 
 
-@pytest.mark.promise(21)
-def test_a_killed_editor_does_not_disturb_an_answer_in_progress_for_another():
-    with ExitStack() as stack:
-        killed, other = open_editors(stack, 2, "--set", "echo.round_ms=60", "--set", "completion.timeout_ms=60000")
-        pages = Page(killed, SOURCE, uri="file:///killed.py"), Page(other, SOURCE + "#", uri="file:///other.py")
-        _, request_id = (page.ask(CURSOR) for page in pages)
-        other.until("thinking")
-        os.kill(killed.process.pid, signal.SIGKILL)
-        assert other.items(request_id, timeout_s=PATIENCE_S)[0]["insertText"] == pages[1].expected(CURSOR)
-        assert "starting" not in other.states()[other.states().index("ready") :]
-
-
-@pytest.mark.promise(5)
-def test_a_killed_engine_costs_each_editor_one_answer_and_is_replaced_by_one_engine():
-    with ExitStack() as stack:
-        editors = open_editors(stack, 3, "--set", "echo.round_ms=50", "--set", "completion.timeout_ms=60000")
-        engine = engine_of(editors)
-        pages = [Page(editor, SOURCE, uri=f"file:///{number}.py") for number, editor in enumerate(editors)]
-        request_ids = [page.ask(CURSOR) for page in pages]
-        for editor in editors:
-            editor.until("thinking")
-        before = [len(editor.statuses()) for editor in editors]
-        os.kill(engine, signal.SIGKILL)
-        for editor, number in zip(editors, request_ids, strict=True):
-            assert editor.items(number, timeout_s=PATIENCE_S) == []
-        for editor, status_count in zip(editors, before, strict=True):
-            editor.until("ready", after=status_count, timeout_s=PATIENCE_S)
-        assert all(comes(editor, lambda report: report["clients"] == 3) for editor in editors)
-        assert engine_of(editors) != engine
-        for editor, page in zip(editors, pages, strict=True):
-            request_id = page.ask(CURSOR)
-            assert editor.items(request_id, timeout_s=PATIENCE_S)[0]["insertText"] == page.expected(CURSOR)
-            assert editor.popups() == []
-
-
 def test_a_stopped_engine_stays_stopped_until_a_setting_changes():
     with ExitStack() as stack:
         first, second = open_editors(stack, 2)
@@ -161,21 +126,6 @@ def test_editors_with_other_settings_have_another_engine_at_once():
         shut_down(first)
         assert comes(second, lambda report: report["state"] == "ready")
         completes(second, "undisturbed")
-
-
-def test_editors_that_change_an_engine_setting_together_share_one_new_engine():
-    with ExitStack() as stack:
-        editors = open_editors(stack, 3)
-        engine = engine_of(editors)
-        before = [len(editor.statuses()) for editor in editors]
-        for editor in editors:
-            editor.notify("workspace/didChangeConfiguration", {"settings": {"echo": {"round_ms": 1}}})
-        for editor, status_count in zip(editors, before, strict=True):
-            editor.until("ready", after=status_count, timeout_s=PATIENCE_S)
-        assert all(comes(editor, lambda report: report["clients"] == 3) for editor in editors)
-        assert engine_of(editors) != engine
-        for number, editor in enumerate(editors):
-            completes(editor, f"changed {number}")
 
 
 def test_an_editor_releases_the_engine_while_completion_is_off_and_returns_to_it():

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +14,7 @@ from support.cli.terminal import Run, runner
 from support.lsp.faulty_http_server import FaultyServer, refuses
 from support.waiting import wait_until
 
-from speclsp.cli import terminal
-from speclsp.cli.complete import backend_answer
-from speclsp.config import Config
 from speclsp.daemon import control
-from speclsp.lsp.backend.remote import backend_choice
-from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.weights import locations
 
 SOURCE = "def add(a, b):\n    return \n\n\nprint(add(1, 2))\n"
@@ -108,80 +99,3 @@ def test_a_refused_request_is_the_error(run: Run):
         server.always = refuses(500, "out of order")
         code, out, err = run("--set", f"remote.url={server.url}")
     assert (code, out, err.count("\n")) == (2, "", 1) and "out of order" in err
-
-
-# ── states of a backend ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ScriptedBackend:
-    """A backend that goes through `states`, one at each turn of the event loop. It is closed at its end."""
-
-    reads_ahead = kept_while_off = True
-
-    def __init__(self, states: list[Status], on_status: OnStatus) -> None:
-        self.status, self.states, self.on_status, self.closed = states[0], states[1:], on_status, False
-
-    def start(self) -> None:
-        self.task = asyncio.create_task(self.live())
-
-    async def live(self) -> None:
-        for status in self.states:
-            await asyncio.sleep(0)
-            self.status = status
-            self.on_status(status)
-
-    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        yield StreamPiece(text="a + b\n", tokens=1)
-        raise AssertionError("read past the end of the suggestion")
-
-    async def close(self, replaced: bool = False) -> None:
-        self.closed = True
-
-
-LOADING = Status(state="loading", message="loading the model", progress=0.5)
-
-
-@pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ScriptedBackend]]:
-    """Sets the states of the backend; returns a list that gets the backend."""
-
-    def script(*states: Status) -> list[ScriptedBackend]:
-        made: list[ScriptedBackend] = []
-
-        def connect(config: Config, on_status: OnStatus, *_: object) -> Backend:
-            made.append(ScriptedBackend(list(states), on_status))
-            return made[0]
-
-        monkeypatch.setattr(backend_choice, "connect", connect)
-        return made
-
-    return script
-
-
-def test_a_sentence_about_a_setting_is_printed_and_the_stream_is_left_at_the_suggestions_end(
-    run: Run, scripted: Callable[..., list[ScriptedBackend]]
-):
-    made = scripted(LOADING, Status(state="ready", message="mine.safetensors was altered."))
-    assert run() == (0, "a + b\n", "speclsp: mine.safetensors was altered.\n")
-    assert made[0].closed
-
-
-@pytest.mark.parametrize("state", ["error", "stopped"])
-def test_a_backend_that_cannot_serve_is_closed_and_its_message_is_the_error(
-    state: str, run: Run, scripted: Callable[..., list[ScriptedBackend]]
-):
-    made = scripted(LOADING, Status(state=state, message="no memory. To try again: click."))
-    assert run() == (2, "", "speclsp: no memory.\n")
-    assert made[0].closed
-
-
-def test_a_download_by_the_engine_shows_progress_in_a_pipe_and_loading_does_not():
-    stream = io.StringIO()
-    bar = terminal.ProgressLine(stream)
-    backend_answer.draw_status(bar, LOADING)
-    for done in (0, 200, 400):
-        message = f"fetching a-model from the hub: {done} of 400 MB"
-        backend_answer.draw_status(bar, replace(LOADING, message=message, progress=done / 800))
-    bar.close()
-    assert stream.getvalue().splitlines()[0] == "fetching a-model from the hub: 0 of 400 MB"
-    assert len(stream.getvalue().splitlines()) < 4 and "loading" not in stream.getvalue()

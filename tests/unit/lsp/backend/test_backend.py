@@ -14,13 +14,14 @@ import pytest
 from async_tests import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.faults.local_listener import listening, unused_address
+from support.faults.local_listener import TOKEN, listening, listening_on_port, unused_address
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.engine_http import (
     ConnectionLost,
     EngineHttp,
     InvalidResponse,
+    ResponseTimeout,
     is_loopback_url,
 )
 from speclsp.lsp.backend.infill_codec import infill_body, is_last, parse_piece
@@ -59,6 +60,9 @@ class Server:
 
 def head(status: int = 200, kind: str = "text/event-stream") -> bytes:
     return b"HTTP/1.1 %d -\r\nconnection: close\r\ncontent-type: %b\r\n\r\n" % (status, kind.encode())
+
+
+CHUNKED = b"HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 def sse(*events: object) -> bytes:
@@ -109,21 +113,27 @@ async def test_rounds_become_pieces_and_the_last_one_carries_the_cost(isolated: 
     assert body["t_max_predict_ms"] == 500 and body["stream"] is True
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cuts=st.lists(st.integers(0, 300), max_size=5))
-def test_an_event_stream_parses_the_same_for_every_split_into_chunks(isolated: Path, cuts: list[int]):
+def framed(body: bytes, framing: str) -> bytes:
+    """A whole answer: in chunks, with its length, or up to the end of the connection."""
+    if framing == "chunks":
+        parts = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:7], body[7:]))
+        return CHUNKED + parts + b"0\r\n\r\n"
+    return head()[:-2] + (b"Content-Length: %d\r\n\r\n" % len(body) if framing == "length" else b"\r\n") + body
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(cuts=st.lists(st.integers(0, 500), max_size=6), framing=st.sampled_from(["chunks", "length", "end"]))
+def test_an_event_stream_parses_the_same_however_it_is_framed_and_cut(isolated: Path, cuts: list[int], framing: str):
     stream = sse({"content": "é"}, ROUND) + b": a comment\n\nevent: x\n" + sse(LAST) + b"data: [DONE]\n\n"
-    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    parts = [stream[a:b] for a, b in itertools.pairwise(edges)]
+    whole = framed(stream, framing)
+    edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+    parts = [whole[a:b] for a, b in itertools.pairwise(edges)]
 
     async def work() -> None:
-        pieces, _ = await ask(lambda *_: [head(), *parts], isolated / "s")
+        pieces, _ = await ask(lambda *_: parts, isolated / "s")
         assert [piece.text for piece in pieces] == ["é", ODD, ""]
 
     run(work())
-
-
-CHUNKED = b"HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -162,15 +172,35 @@ async def test_a_missing_server_is_a_lost_connection(isolated: Path):
     await http.close()
 
 
-async def test_closing_the_stream_closes_the_connection(isolated: Path):
+@pytest.mark.parametrize("close", [None, EngineHttp.close], ids=["leaving the stream", "closing the client"])
+async def test_leaving_a_stream_and_closing_the_client_both_close_the_connection(isolated: Path, close: Any):
     server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
     async with listening(server.serve, isolated / "s") as address:
         http = EngineHttp(**address)
         async with aclosing(completion(http)) as pieces:
-            async for _ in pieces:
-                break
-        await asyncio.wait_for(server.closed.wait(), 5)  # of ten seconds of text
-        await http.close()
+            await anext(pieces)
+            if close is not None:
+                await close(http)
+                await asyncio.wait_for(server.closed.wait(), 5)  # of ten seconds of text
+        await asyncio.wait_for(server.closed.wait(), 5)
+
+
+@pytest.mark.parametrize("begun", [b"", CHUNKED, head()])
+async def test_silence_ends_with_a_timeout(isolated: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes):
+    monkeypatch.setattr("speclsp.lsp.backend.engine_http.SLACK_S", 0.2)
+    server = Server(lambda *_: [begun], pause_s=60.0)
+    async with listening(server.serve, isolated / "s") as address:
+        with pytest.raises(ResponseTimeout):
+            async with aclosing(EngineHttp(**address).post_events("/infill", {}, 0, is_last)) as events:
+                [event async for event in events]
+
+
+async def test_an_engine_on_a_port_is_sent_the_token():
+    """As on systems without Unix sockets: Windows."""
+    server = Server(lambda *_: [head() + b"{}"])
+    async with listening_on_port(server.serve) as address:
+        assert await EngineHttp(**address).get("/health") == {}
+    assert f"authorization: Bearer {TOKEN}" in server.headers[0]
 
 
 @pytest.mark.parametrize(
