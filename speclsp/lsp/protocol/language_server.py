@@ -17,7 +17,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
@@ -79,12 +79,6 @@ class SpecLanguageServer(LanguageServer):
     def stop(self, code: int) -> None:
         """End `serve` with this exit code; from any thread."""
         self.protocol.process_exit.end(code)
-
-    def start_tcp(self, host: str, port: int) -> NoReturn:
-        """Refused: any web page could connect, and two editors would share one session."""
-        raise SpeclspError("speclsp speaks LSP over stdin and stdout only, not over TCP or WebSockets.")
-
-    start_ws = start_tcp
 
 
 class SpecProtocol(LanguageServerProtocol):

@@ -28,7 +28,7 @@ from speclsp.lsp.protocol.opening import Opening
 from speclsp.lsp.server import custom_requests, handlers
 from speclsp.lsp.server.custom_requests import SUGGESTION_GREW, grown_params
 from speclsp.lsp.server.explain import ExplainRecorder
-from speclsp.lsp.server.handlers import App
+from speclsp.lsp.server.handlers import ABILITIES, App
 from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.server import CompletionServer
 from speclsp.lsp.server.usage_stats import UsageStats
@@ -126,8 +126,8 @@ async def start(app: App) -> None:
         server.publish_status,
         server.request_ended,
         server.ignore_files,
-        on_grown=grown if server.client_follows_growth else None,
-        client_outdents=server.client_outdents,
+        on_grown=grown if server.client_can(*ABILITIES, "suggestionGrew") else None,
+        client_outdents=server.client_can(*ABILITIES, "outdent"),
         index_of=app.index.index,
     )
     server.publish_status()

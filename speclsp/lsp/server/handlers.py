@@ -73,9 +73,6 @@ def initialize(app: App, params: Mapping[str, Any]) -> dict[str, Any]:
     if options is not None:
         server.apply_settings(AT_START, options)
     server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
-    server.client_outdents = server.client_can(*ABILITIES, "outdent")
-    server.client_shows_elsewhere = server.client_can(*ABILITIES, wire.ELSEWHERE)
-    server.client_follows_growth = server.client_can(*ABILITIES, "suggestionGrew")
     server.folders = workspace_folders(params)
     if server.copilot or speaks_copilot(options):
         server.command(COPILOT_ACCEPT_COMMAND)(lambda *arguments: edit_accepted(app, *arguments))
@@ -316,7 +313,7 @@ async def inline_edit(app: App, params: Any) -> wire.Answer:
     if request.version not in (None, document.version):
         return wire.no_edit()
     line, cursor = document.locate(request.position, encoding)
-    offer = await next_edits.answer(document, line, cursor, server.client_shows_elsewhere)
+    offer = await next_edits.answer(document, line, cursor, server.client_can(*ABILITIES, wire.ELSEWHERE))
     edited = server.documents.get(offer.uri) if offer is not None else None
     if offer is None or edited is None or edited.version != offer.version:  # it has changed since
         return wire.no_edit()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from dataclasses import dataclass
 from functools import lru_cache
 
 from speclsp import process_resources
@@ -25,52 +24,35 @@ SLOW_ON_CPU_PARAMETERS = 2 * 10**9
 IN_THE_PACKAGE = ("bundled", "none")  # for tests: listed last
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
-    """The device that would run a model, and its free memory."""
-
-    device: str  # "cpu" | "cuda"
-    free_mib: int
-
-
 def listing(config: Config, current: str) -> dict[str, object]:
     """The answer of speclsp/models. It reads files and waits for the GPU driver: do not call it in an event loop."""
-    facts = machine(config.device)
-    known = store.listing(config.models_dir)
-    used_mib = next((needed_mib(card, facts, config) for card, _ in known if card.name == current), 0)
-    facts = MachineFacts(facts.device, facts.free_mib + used_mib)
+    device, free_mib = machine(config.device)
+    known, quantization = store.listing(config.models_dir), config.engine.quantization
+    used_mib = next((card.needed_mib(device, free_mib, quantization) for card, _ in known if card.name == current), 0)
     known.sort(key=lambda entry: entry[0].target.format in IN_THE_PACKAGE)
-    return {"current": current, "models": [as_json(card, fetched, facts, config) for card, fetched in known]}
+    models = [as_json(card, fetched, device, free_mib + used_mib, config) for card, fetched in known]
+    return {"current": current, "models": models}
 
 
-def as_json(card: Card, fetched: bool, facts: MachineFacts, config: Config) -> dict[str, object]:
-    need_mib = needed_mib(card, facts, config)
-    fits = need_mib <= facts.free_mib
-    why = "" if fits else f"it needs {need_mib} MiB, and the {facts.device} has {facts.free_mib} MiB free"
-    if fits and facts.device == "cpu" and card.target.parameters > SLOW_ON_CPU_PARAMETERS:
+def as_json(card: Card, fetched: bool, device: str, free_mib: int, config: Config) -> dict[str, object]:
+    """The facts of one model. `device`: "cpu" or "cuda"; its memory is that of the number format to be loaded."""
+    need_mib = card.needed_mib(device, free_mib, config.engine.quantization)
+    fits, loaded = need_mib <= free_mib, card.weights(uses_draft(config, device))
+    why = "" if fits else f"it needs {need_mib} MiB, and the {device} has {free_mib} MiB free"
+    if fits and device == "cpu" and card.target.parameters > SLOW_ON_CPU_PARAMETERS:
         why = "slow without a GPU"
     return {
         "name": card.name,
         "title": card.title,
         "target": card.target.name,
         "draft": card.draft.name if card.draft else "",
-        "download_mib": 0 if fetched else download_mib(card, uses_draft(config, facts.device)),
+        "download_mib": 0 if fetched else round(sum(model.download_bytes() for model in loaded) / MIB),
         "memory_mib": need_mib,
         "fits": fits,
         "fetched": fetched,
         "licence": card.licence,
         "why": why,
     }
-
-
-def download_mib(card: Card, with_draft: bool) -> int:
-    """Download size of the models. Estimated from their parameters if the definition lists no files."""
-    return round(sum(model.download_bytes() for model in card.weights(with_draft)) / MIB)
-
-
-def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
-    """Memory of the models in the number format that would be loaded."""
-    return card.needed_mib(facts.device, facts.free_mib, config.engine.quantization)
 
 
 async def predicts_edits(status: Status | None) -> bool:
@@ -87,14 +69,14 @@ def declared_edit_format(model: str) -> str:
     return cards.edit_format(model)
 
 
-def machine(device: str) -> MachineFacts:
-    """Free memory of the GPU as its driver reports it, or of this process if there is no GPU."""
+def machine(device: str) -> tuple[str, int]:
+    """("cuda", its free MiB as the driver reports them), or ("cpu", those of this process) if there is no GPU."""
     if device != "cpu" and (tool := find_program("nvidia-smi")):
         _, _, number = device.partition(":")
         query = [tool, "--query-gpu=memory.free", "--format=csv,noheader,nounits", "-i", number or "0"]
         try:
             answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-            return MachineFacts("cuda", int(answer.split()[0]))
+            return "cuda", int(answer.split()[0])
         except (OSError, ValueError, IndexError, subprocess.SubprocessError):
             pass  # a driver without a GPU
-    return MachineFacts("cpu", process_resources.memory().free_mib)
+    return "cpu", process_resources.memory().free_mib

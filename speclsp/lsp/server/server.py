@@ -64,9 +64,6 @@ class CompletionServer(SpecLanguageServer):
         self.client_ready = False  # `initialized` has arrived: notifications may be sent
         self.client_name = ""
         self.log_path: Path | None = None  # None: it writes no log
-        self.client_outdents = False  # capability experimental.speclsp.outdent
-        self.client_shows_elsewhere = False  # capability experimental.speclsp.nextEditElsewhere
-        self.client_follows_growth = False  # capability experimental.speclsp.suggestionGrew
         self.folders: list[str] = []  # URIs of the workspace folders
         self.last_reason = ""  # why the last request showed nothing
 

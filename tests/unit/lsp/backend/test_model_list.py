@@ -10,10 +10,8 @@ import pytest
 
 from speclsp.config import Config, parse
 from speclsp.lsp.server import model_list
-from speclsp.lsp.server.model_list import MachineFacts, as_json, listing, needed_mib
+from speclsp.lsp.server.model_list import as_json, listing
 from speclsp.weights import cards, store
-
-CPU, GPU = MachineFacts("cpu", 8000), MachineFacts("cuda", 8000)
 
 
 def test_every_card_is_listed_once_with_licence_title_sizes_and_fit():
@@ -35,45 +33,50 @@ def test_every_card_is_listed_once_with_licence_title_sizes_and_fit():
 
 def test_the_download_size_is_that_of_the_listed_files_or_of_the_parameters():
     listed, not_listed = cards.load("qwen2.5-coder-0.5b-instruct"), cards.load("starcoder2-7b")
-    assert model_list.download_mib(listed, True) == round(sum(file.bytes for file in listed.target.files) / 2**20)
     target, draft = not_listed.target.parameters, not_listed.draft.parameters
-    assert model_list.download_mib(not_listed, True) == round(2 * (target + draft) / 2**20)
-    assert model_list.download_mib(not_listed, False) == round(2 * target / 2**20)
-
-
-def test_a_fetched_pair_has_no_download_size():
-    row = as_json(cards.load("starcoder2-7b"), True, CPU, Config())
-    assert row["fetched"] and row["download_mib"] == 0
+    for card, fetched, device, size_bytes in (
+        (listed, False, "cpu", sum(file.bytes for file in listed.target.files)),
+        (not_listed, False, "cuda", 2 * (target + draft)),
+        (not_listed, False, "cpu", 2 * target),
+        (not_listed, True, "cuda", 0),
+    ):
+        row = as_json(card, fetched, device, 8000, Config())
+        assert (row["fetched"], row["download_mib"]) == (fetched, round(size_bytes / 2**20))
 
 
 @pytest.mark.parametrize(
-    ("here", "number_format"), [(CPU, "int8"), (MachineFacts("cuda", 80_000), "bf16"), (GPU, "nf4")]
+    ("device", "free_mib", "quantization", "number_format", "extra_mib"),
+    [
+        ("cpu", 8000, "auto", "int8", cards.PROCESS_MIB),
+        ("cpu", 8000, "bf16", "bf16", cards.PROCESS_MIB + cards.TORCH_MIB),
+        ("cuda", 80_000, "auto", "bf16", cards.MARGIN_MIB),
+        ("cuda", 8000, "auto", "nf4", cards.MARGIN_MIB),
+        ("cuda", 8000, "bf16", "bf16", 0),
+    ],
 )
-def test_the_memory_size_is_that_of_the_number_format_to_load(here: MachineFacts, number_format: str):
-    card = cards.load("qwen2.5-coder-7b")
-    process_mib = cards.PROCESS_MIB if here.device == "cpu" else 0
-    extra_mib = process_mib or cards.MARGIN_MIB
-    assert needed_mib(card, here, Config()) == card.memory_mib[number_format] + extra_mib
-    forced, _ = parse({"engine.quantization": "bf16"})
-    torch_mib = cards.TORCH_MIB if process_mib else 0
-    assert needed_mib(card, here, forced) == card.memory_mib["bf16"] + process_mib + torch_mib
+def test_the_memory_size_is_that_of_the_number_format_to_load(
+    device: str, free_mib: int, quantization: str, number_format: str, extra_mib: int
+):
+    card, (config, _) = cards.load("qwen2.5-coder-7b"), parse({"engine.quantization": quantization})
+    need_mib = as_json(card, False, device, free_mib, config)["memory_mib"]
+    assert need_mib == card.memory_mib[number_format] + extra_mib
 
 
 def test_a_pair_that_does_not_fit_names_the_needed_and_the_free_memory():
     card = cards.load("qwen2.5-coder-7b")
-    row = as_json(card, False, MachineFacts("cpu", 100), Config())
+    row = as_json(card, False, "cpu", 100, Config())
     assert not row["fits"] and f"{row['memory_mib']} MiB" in row["why"] and "100 MiB" in row["why"]
 
 
 def test_a_large_pair_without_a_gpu_fits_with_a_warning_that_it_is_slow():
-    row = as_json(cards.load("qwen2.5-coder-7b"), False, MachineFacts("cpu", 10**6), Config())
+    row = as_json(cards.load("qwen2.5-coder-7b"), False, "cpu", 10**6, Config())
     assert row["fits"] and "slow" in row["why"]
-    assert as_json(cards.load(cards.WITHOUT_GPU), False, MachineFacts("cpu", 10**6), Config())["why"] == ""
+    assert as_json(cards.load(cards.WITHOUT_GPU), False, "cpu", 10**6, Config())["why"] == ""
 
 
 def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.MonkeyPatch):
     need_mib = cards.load("qwen2.5-coder-3b").needed_mib("cpu", 0, "int8")
-    monkeypatch.setattr(model_list, "machine", lambda device: MachineFacts("cpu", need_mib - 10))
+    monkeypatch.setattr(model_list, "machine", lambda device: ("cpu", need_mib - 10))
     monkeypatch.setattr(store, "path", lambda *_, **__: None)
 
     def fits(current: str) -> bool:
@@ -97,8 +100,8 @@ def write_program(path: Path, code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "device", "expected"),
     [
-        ("print(12345)", "auto", MachineFacts("cuda", 12345)),
-        ("assert sys.argv[3:] == ['-i', '1']; print(777)", "cuda:1", MachineFacts("cuda", 777)),
+        ("print(12345)", "auto", ("cuda", 12345)),
+        ("assert sys.argv[3:] == ['-i', '1']; print(777)", "cuda:1", ("cuda", 777)),
         ("print(12345)", "cpu", None),
         ("print('no devices were found'); sys.exit(6)", "auto", None),
         ("print(12345); sys.exit(6)", "auto", None),
@@ -106,12 +109,9 @@ def write_program(path: Path, code: str) -> None:
     ],
 )
 def test_the_gpu_memory_is_the_drivers_value_or_none(
-    code: str, device: str, expected: MachineFacts | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, device: str, expected: tuple[str, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write_program(tmp_path / "nvidia-smi", code)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    machine = model_list.machine(device)
-    if expected is None:
-        assert machine.device == "cpu" and machine.free_mib > 0
-    else:
-        assert machine == expected
+    used, free_mib = model_list.machine(device)
+    assert (used, free_mib) == expected if expected is not None else used == "cpu" and free_mib > 0
