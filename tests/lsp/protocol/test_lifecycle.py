@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import pytest
 from support.lsp.lsp_client import FIXTURE, ROOT, Client, frame
 
-URI = "file:///a.py"
 GONE_S = 10.0
 
 
@@ -33,10 +32,6 @@ def shared() -> Iterator[Client]:
 def fresh() -> Iterator[Client]:
     with Client() as client:
         yield client
-
-
-def text_of(client: Client, uri: str = URI) -> str:
-    return client.call("test/state")["documents"][uri]
 
 
 # ── from initialize to exit ─────────────────────────────────────────────────────────────────────────────────────────
@@ -72,42 +67,6 @@ def test_a_failing_handler_gives_an_error_of_one_line_without_a_traceback(shared
 def test_a_command_is_run_and_a_wrong_one_refused(shared: Client):
     assert shared.call("workspace/executeCommand", {"command": "test.add", "arguments": [1, 2]}) == 3
     assert shared.error("workspace/executeCommand", {"command": "test.none"})["code"] == -32602
-
-
-@pytest.mark.promise(1)
-def test_an_id_may_be_a_string_and_an_id_in_use_is_refused(shared: Client):
-    for _ in range(2):
-        shared.send({"jsonrpc": "2.0", "id": "again", "method": "test/wait", "params": 0.2})
-    assert shared.reply("again")["error"]["code"] == -32600
-    assert shared.wait_for(lambda: len(shared.replies["again"]) == 2)
-    assert shared.replies["again"][1]["result"] == "waited"
-
-
-# ── cancelling ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.promise(1)
-def test_b10_b11_a_cancelled_request_is_answered_at_once(shared: Client):
-    msg_id = shared.request("test/wait", 3.0)
-    start = time.monotonic()
-    shared.notify("$/cancelRequest", {"id": msg_id})
-    assert shared.reply(msg_id)["error"] == {"code": -32800, "message": "cancelled"}
-    assert time.monotonic() - start < 2
-    assert len(shared.replies[msg_id]) == 1
-
-
-# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_malformed_text_sync_is_ignored_and_logged_without_text(shared: Client):
-    shared.open(URI, "kept")
-    shared.change(URI, 2, {"text": "secret", "range": {}})
-    shared.notify("textDocument/didOpen", {"textDocument": {"uri": URI, "version": 1, "text": None}})
-    shared.notify("textDocument/didOpen", {"textDocument": {"uri": URI, "version": "1", "text": "secret"}})
-    for params in (None, [], {"textDocument": None}, {"textDocument": {"uri": 5}}):
-        shared.notify("textDocument/didChange", params)
-    assert text_of(shared) == "kept"
-    assert "secret" not in shared.stderr()
 
 
 @pytest.mark.promise(4)

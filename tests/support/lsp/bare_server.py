@@ -64,13 +64,6 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@server.feature("test/state")
-def state(params: Any) -> dict[str, Any]:
-    return {
-        "documents": {document.uri: document.text for document in server.documents},
-    }
-
-
 if __name__ == "__main__":
     in_fd, out_fd = redirect_stdio()
     sys.exit(serve(server, Input(in_fd), out_fd, lambda: print("on_exit ran", file=sys.stderr, flush=True)))

@@ -13,7 +13,6 @@ from support.rows import rows
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build as context
-from speclsp.lsp.context import selection
 from speclsp.lsp.context.build import Context
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.token_count import CHARACTERS_PER_TOKEN
@@ -189,16 +188,6 @@ def others(*texts: str, language: str = "python") -> list[Snapshot]:
     return [snapshot(text, 0, language, f"file:///p/o{i}.py") for i, text in enumerate(texts)]
 
 
-def test_the_most_similar_code_of_other_documents_is_included():
-    text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
-    near = "def store_config(path, settings):\n    dump_settings(settings, path)\n    load_config(path)\n"
-    far = "class Circle:\n    def area(self):\n        return math.pi * self.radius ** 2\n"
-    context = build(snapshot(text, len(text)), None, CONFIG, root="/p", others=others(far, near))
-    assert [chunk.path for chunk in context.extra] == ["o1.py"]
-    assert "store_config" in context.extra[0].text
-    assert 0 < context.extra[0].score <= 1
-
-
 def test_documents_of_other_languages_and_the_document_itself_are_no_sources():
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
     itself = snapshot(text, 3)
@@ -219,22 +208,6 @@ def test_typing_on_a_line_keeps_the_window_with_and_without_a_syntax_tree():
     assert [built.line_prefix for built in contexts] == [ARGPARSE[start:cursor] for cursor in range(start, end + 1)]
     elsewhere = build(snapshot(ARGPARSE, 20), None, CONFIG, windows=windows)
     assert elsewhere == build(snapshot(ARGPARSE, 20), None, CONFIG), "another line has its own"
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(40, 1500), st.text("abcdef .(=_", max_size=30), st.sampled_from([64, 384]))
-def test_typing_on_a_line_keeps_the_selected_code_of_other_documents(row: int, typed: str, cross_file_tokens: int):
-    start = sum(len(line) + 1 for line in ARGPARSE.split("\n")[:row])
-    config = ContextConfig(parse_budget_ms=2000, cross_file_tokens=cross_file_tokens)
-    parts = ARGPARSE.split("\n\nclass ")
-    documents = others(*("class " + part for part in parts[1:6]))
-    contexts = []
-    for inserted in ("", typed):
-        text = ARGPARSE[:start] + inserted + ARGPARSE[start:]
-        tree = SyntaxParser().parse("python", text, 2000, near=start + len(inserted))
-        contexts.append(build(snapshot(text, start + len(inserted)), tree, config, others=documents))
-    assert (contexts[0].extra, contexts[0].prefix) == (contexts[1].extra, contexts[1].prefix)
-    assert sum(map(selection.size_tokens, contexts[0].extra)) <= cross_file_tokens
 
 
 def test_without_tokens_no_other_document_is_shown():

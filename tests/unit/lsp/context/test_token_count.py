@@ -42,10 +42,6 @@ def test_a_token_has_at_most_as_many_characters_as_in_ascii(text: str):
     assert token_count.size(text.encode("ascii", "replace").decode()) == 50 * len(text)
 
 
-def test_half_an_emoji_has_a_size():
-    assert token_count.size("\ud83d") == token_count.size("🐛") // 2
-
-
 @given(texts, st.integers(0, 9000), st.data())
 def test_the_first_and_the_last_part_within_a_size_are_the_longest_ones(text: str, room: int, data: st.DataObject):
     at = data.draw(st.integers(0, len(text)))

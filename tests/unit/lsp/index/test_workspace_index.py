@@ -327,12 +327,6 @@ def test_a_file_whose_imports_cannot_be_read_costs_only_itself(root: Path, monke
 # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_files_every_answer_is_empty(root: Path):
-    index = WorkspaceIndex(str(root))
-    assert (index.imports("a.py"), index.text("a.py"), index.resolve_module("a", "b.py")) == ([], "", None)
-    assert (index.importers("a.py"), index.counterparts("a.py"), index.files_like("a.py")) == ([], [], [])
-
-
 def test_after_the_deadline_only_cached_answers_are_given(root: Path):
     lay(root, {"f.py": "", **{f"p{n}.py": "import f\n" for n in range(20)}})
     index = build(root)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from promises import Measured
 from support.rows import rows
 
 from speclsp.lsp.visibility import ignore_files
@@ -115,31 +113,6 @@ def test_many_large_ignore_files_are_read_up_to_one_limit(tmp_path: Path):
     assert workspace.verdict(str(tmp_path), inside) == verdict and "too long" in verdict.no_context
     assert verdict.no_suggestions == ""
     assert not workspace.verdict(str(tmp_path), "d0/a.py").no_context
-
-
-@pytest.mark.promise(32)
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes in directories, no /dev and no /proc")
-def test_hostile_entries_in_place_of_ignore_files_do_not_block(promise: Measured, tmp_path: Path):
-    root = lay(tmp_path / "w", {"a.py": "", "outside.txt": ""})
-    lay(tmp_path, {"far/ignore": "*\n"})
-    os.mkfifo(root / ".gitignore")
-    (root / ".ignore").symlink_to("/dev/zero")
-    (root / ".aiexclude").symlink_to(tmp_path / "far/ignore")
-    (root / ".cursorignore").mkdir()
-    (root / ".continueignore").symlink_to(".continueignore")
-    (root / ".git").symlink_to("/proc/self")
-    start_s = time.monotonic()
-    assert verdict(root, "a.py") == IgnoreVerdict(), "nothing there is an ordinary file of the workspace"
-    (root / "in").symlink_to(tmp_path / "far")
-    lay(tmp_path, {"far/.gitignore": "*\n"})
-    assert verdict(root, "in/x.py") == IgnoreVerdict(), "nor is what lies behind a link"
-    big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MAX_BYTES // 2 + 1)})
-    assert "too long" in verdict(root, "big/x.py").no_context and "too long" in verdict(big, "b/y").no_suggestions
-    seconds = time.monotonic() - start_s
-    promise.measured(
-        f"8 hostile things in the place of ignore files: read in {seconds * 1000:.0f} ms", holds=seconds < 2
-    )
-    assert seconds < 20
 
 
 def test_an_unreadable_ignore_file_excludes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
