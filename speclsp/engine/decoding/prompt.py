@@ -9,7 +9,7 @@ In the order "psm", the line being typed goes after the middle marker, so typing
 it stay cached. A few whole lines go with it, so that moving to the next line mostly appends too. On completion points
 in published packages the 0.5B model did no worse with these lines than with the current line alone. Compared with the
 standard order, which puts all of the prefix before the marker, more lines were exact matches; both with token healing.
-Both samples were small (docs/benchmarks.md, "Ablations").
+Both samples were small.
 
 No prompt is refused for its length. The text farthest from the cursor is cut in blocks, and room is kept for more
 typing and for a usual completion. So one more keystroke moves no cut, and `max_tokens` does not matter to it: it is

@@ -10,7 +10,7 @@ log-probability of each token.
 In the second style, all text before the cursor stands before the first marker. A remote server does no token healing
 for a half-typed word, as our engine does, and models have learnt words cut in two at that marker. (Without token
 healing, 10 of 63 lines came out exactly right in this order, and 10 with the current line behind the last marker; of
-the lines cut in mid-word 3 against 1: docs/benchmarks.md. A small sample.) The text never begins with a family's first
+the lines cut in mid-word 3 against 1. A small sample.) The text never begins with a family's first
 token: servers add it. Only fields that OpenAI describes are sent, except to servers that are known to accept more.
 """
 
