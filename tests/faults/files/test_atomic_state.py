@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +11,6 @@ from pathlib import Path
 import pytest
 from support.lsp.editor_client import Editor, Page
 from support.weights.faulty_hub import FaultyHubRun
-from windows.harness.program import program
 
 from speclsp import config
 from speclsp.config import api_keys, toml_edit
@@ -61,39 +57,6 @@ def test_settings_and_keys_are_old_or_new_whenever_the_writer_is_killed(house: F
         code, output = house.fork(program=WRITERS[name], below=folder)
         assert (code, path.read_bytes()) == (0, new), "what the killed one left is in nobody's way"
     assert old in contents
-
-
-COUNTING = """
-import sys
-from pathlib import Path
-from speclsp.observability import usage_db as stats
-number = 0
-while True:
-    number += 1
-    stats.add(Path(sys.argv[1]), [stats.Row("2026-W47", name, 1, 1) for name in ("tiny", "small")])
-    print(number, flush=True)
-"""
-
-
-def test_counts_are_added_whole_or_not_at_all_when_the_writer_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "stats.db"
-    rng, reported = random.Random(6), 0
-    for _ in range(10):
-        words, root = [sys.executable, "-c", COUNTING, str(path)], Path(__file__).parents[3]
-        writer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=root)
-        assert writer.stdout is not None
-        first = writer.stdout.readline()
-        time.sleep(rng.uniform(0, 0.05))
-        writer.kill()
-        totals = [int(line) for line in (first + writer.stdout.read()).splitlines() if line.isdigit()]
-        writer.wait()
-        writer.stdout.close()
-        reported += max(totals)
-        counts = {count for row in usage_db.read(path) for count in (row.shown, row.accepted)}
-        assert len(counts) == 1, "of one writing all or nothing is there"
-        (count,) = counts
-        assert reported <= count <= reported + 1, "what was said to be written is"
-        reported = count
 
 
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
@@ -163,23 +126,3 @@ def test_without_writable_state_suggestions_still_come_and_one_message_says_so(
         lines = output_lines(editor)
     assert not [line for line in lines if "Traceback" in line or "Logging error" in line], lines
     assert len([line for line in lines if words.format(state) in line]) == 1, lines
-
-
-def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(isolated: Path) -> None:
-    """Its address, socket and lock: the next engine starts and is found, whatever a killed one left."""
-    rng = random.Random(7)
-    runtime = isolated / "run" / "speclsp"
-    words = program("engine", "--model", "echo")
-    for _ in range(3):
-        engine = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 30
-        while not list(runtime.glob("engine-*.json")) and rng.random() < 0.9 and time.monotonic() < until:
-            time.sleep(0.03)
-        engine.kill()
-        engine.wait()
-        for state in runtime.glob("engine-*.json"):
-            assert json.loads(state.read_text())["pid"], "half of it is never there"
-    with Editor() as editor:
-        use(editor)
-        # A killed engine of a terminal starts again as it was: until it is stopped.
-        subprocess.run(program("engine", "stop"), check=True, stdout=subprocess.DEVNULL)

@@ -212,20 +212,6 @@ def test_a_file_of_50_mb_is_opened_in_time_and_a_key_in_it_gets_nothing_at_once(
 
 
 @pytest.mark.promise(17)
-def test_the_largest_file_that_gets_suggestions_still_gets_them_in_time(promise):
-    text = code(9_900_000)
-    middle = text.count("\n") // 2
-    with Watched() as editor:
-        editor.begin()
-        editor.opened_ms("file:///project/large.py", "python", text)
-        took = [editor.key_ms("file:///project/large.py", middle + key, 0) for key in range(20)]
-        assert all(len(items) == 1 for _, items in took[1:])
-    key = middle_of([ms for ms, _ in took])
-    promise.measured(f"9.9 MB of Python: a key with its suggestion {key:.0f} ms", holds=key <= 100)
-    assert key < 100 * BUSY
-
-
-@pytest.mark.promise(17)
 def test_a_binary_file_gets_nothing_at_once(promise, soak: bool):
     took: list[float] = []
     with Watched(model="tiny") as editor:

@@ -158,33 +158,20 @@ POISON: dict[str, tuple[Fault, str]] = {  # {fault: (how it is made, a regular e
     "a pipe as weights": pipe(TENSORS),
     "a pipe as config.json": pipe(CONFIG),
     "a pipe as tokenizer.json": pipe(TOKENIZER),
-    "a header that ends too early": (
-        changed(TENSORS, lambda old: struct.pack("<Q", 2) + b"{}more"),
-        "is 14 bytes long, not 10",
-    ),
     "a header that is a list": (
         changed(TENSORS, lambda old: struct.pack("<Q", 2) + b"[]"),
         "is not a safetensors file",
     ),
-    "a header of 2^60 bytes": (
-        changed(TENSORS, lambda old: struct.pack("<Q", 1 << 60) + old[8:]),
-        f"has a header of {1 << 60} bytes",
-    ),
     "64 MB of metadata": (changed(TENSORS, huge_metadata), r"has a header of \d+ bytes"),
     "a sparse file of a TiB": (sparse, "has 1099511627776 bytes; the limit is"),
     "deep nesting": (changed(CONFIG, lambda old: DEEP), "is nested too deeply"),
-    "deep nesting of tokens": (changed(TOKENIZER, lambda old: DEEP), "is nested too deeply"),
     "millions of objects": (changed(TOKENIZER, many_objects), "has more than 3000000 entries"),
-    "a number of 900,000 digits": (appended(b'"a":' + b"9" * 900_000), "is not JSON"),
     "a key twice": (
         appended(b'"hidden_size": 99999,"hidden_size": 64'),
         "contradicts itself: hidden_size 64 is not a multiple of 3 heads",
     ),
     "a million layers": (edited(num_hidden_layers=1_000_000, layer_types=None), NO_SIZE),
-    "an endless number of layers": (edited(num_hidden_layers=10**15, layer_types=None), NO_SIZE),
-    "a negative size": (edited(hidden_size=-192), NO_SIZE),
     "an enormous vocabulary": (edited(vocab_size=4_000_000), NO_SIZE),
-    "no heads": (edited(num_attention_heads=0), NO_SIZE),
     "an enormous head": (edited(head_dim=4096), NO_SIZE),
     "positions without end": (edited(max_position_embeddings=10**18), NO_SIZE),
     "positions of a strange kind": (

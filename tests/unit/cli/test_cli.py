@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import gc
 import hashlib
 import io
 import json
@@ -12,7 +10,6 @@ import re
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +21,6 @@ import speclsp
 from speclsp import config
 from speclsp.cli import commands, complete, entry, terminal
 from speclsp.cli.arguments import command_tree as tree
-from speclsp.cli.arguments.help_parser import HIDDEN
 from speclsp.errors import InputError
 
 ROWS = rows(__file__)
@@ -126,23 +122,7 @@ def test_no_error_prints_a_traceback(
     assert err.count("\n") == (1 if says else 0)
 
 
-def test_an_environment_variable_shows_the_traceback(monkeypatch: pytest.MonkeyPatch):
-    def fail(*_: object) -> int:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(commands, "run_doctor", fail)
-    monkeypatch.setenv("SPECLSP_TRACEBACK", "1")
-    with pytest.raises(ZeroDivisionError):
-        entry.main(["doctor"])
-
-
 # ── help ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    yield parser
-    for below in commands_of(parser).values():
-        yield from every_parser(below)
 
 
 def test_the_help_lists_every_command_in_its_group_and_names_a_first_step():
@@ -156,24 +136,6 @@ def test_the_help_lists_every_command_in_its_group_and_names_a_first_step():
     assert all(f"\n  {name} " in text for name in listed)
     assert "First step: speclsp" in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_every_command_and_option_has_a_sentence_in_the_imperative():
-    for parser in every_parser(tree.parser()):
-        actions = [action for action in parser._actions if action.dest not in ("help", "action")]
-        sentences = [action.help or "" for action in actions if not isinstance(action, argparse._SubParsersAction)]
-        for sentence in sentences:
-            verb = sentence.partition(" ")[0]
-            assert sentence == HIDDEN or (verb.istitle() and not verb.endswith(("ed", "ing"))), (
-                f"{parser.prog}: {sentence}"
-            )
-        if parser.prog != "speclsp":
-            assert (parser.description or "").partition(" ")[0].istitle(), parser.prog
-
-
-def test_hidden_options_stay_out_of_the_reference():
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert "--lock-fd" not in page and "start, stop, status" in page
 
 
 # ── a completion ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,14 +178,6 @@ def test_json_has_the_numbers(run: Run, tmp_path: Path):
     assert (report["model"], report["draft"], report["speculation"], report["stop_type"]) == ("echo", "", False, "eos")
     assert report["new_tokens"] == report["rounds"] == len(report["suggestion"])
     assert (report["drafted_tokens"], report["accepted_tokens"]) == (0, 0)
-
-
-def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
-    path = tmp_path / "x.txt"
-    path.write_text("x = ")
-    shorter = ("--set", "completion.max_tokens=4", "--set", "completion.max_tokens_single_line=4")
-    _, out, _ = run("complete", f"{path}:1:5", "--model", "echo", "--json", *shorter)
-    assert (json.loads(out)["new_tokens"], json.loads(out)["stop_type"]) == (4, "limit")
 
 
 def test_without_a_suggestion_the_reason_is_printed_and_no_model_is_loaded(run: Run, source: Path):
@@ -286,53 +240,7 @@ def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: 
         assert err.count("\n") == 1
 
 
-def test_demo_and_doctor_receive_their_arguments(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.cli.first_run import demo, doctor
-
-    calls: list[object] = []
-    monkeypatch.setattr(demo, "main", lambda *given: calls.append(given) or 0)
-    monkeypatch.setattr(doctor, "main", lambda given, as_json: calls.append((given, as_json)) or 1)
-    assert run("demo", "--model", "tiny", "--repeats", "5", "hole.py")[0] == 0
-    assert run("doctor", "--model", "tiny", "--json")[0] == 1
-    assert calls == [(config.Config(model="tiny"), Path("hole.py"), 5), ({"model": "tiny"}, True)]
-
-
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.lsp.protocol import opening
-    from speclsp.lsp.server import app
-
-    calls: list[object] = []
-    monkeypatch.setattr(gc, "disable", lambda: calls.append("no collection during the imports"))
-    monkeypatch.setattr(app, "main", lambda *given, **options: calls.append((*given, options)) or 0)
-    monkeypatch.setattr(opening, "Opening", lambda *given: given)
-    words = ("--stdio", "--trace", "--model", "tiny", "--set", "engine.draft=false", "--set", "model=echo")
-    assert run("lsp", *words)[0] == 0
-    given = ({"model": "tiny", "engine.draft": False}, False), {"trace": True}
-    assert calls == ["no collection during the imports", given]
-    code, _, err = run("lsp", "--set", "engin.draft=false")
-    assert code == 2
-    assert 'did you mean "engine.draft"?' in err
-
-
-def test_the_engine_receives_its_settings_and_address(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.engine.process import daemonize, shared_engine
-
-    calls: list[tuple[object, ...]] = []
-    monkeypatch.setattr(shared_engine, "run_foreground", lambda *given: calls.append(given) or 0)
-    monkeypatch.setattr(daemonize, "start_detached", lambda *given: calls.append(given) or 0)
-    assert run("engine", "--set", "echo.round_ms=5")[0] == 0
-    assert run("engine", "--port", "8012", "--host", "::1")[0] == 0
-    assert run("engine", "start")[0] == 0
-    assert run("engine", "--model", "echo", "start", "--port", "0")[0] == 0
-    assert calls == [
-        (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
-        (config.Config(), "::1", 8012),
-        (config.Config(), None, "", None, False),
-        (config.Config(model="echo"), None, "", 0, False),
-    ]
 
 
 def test_the_command_imports_no_model_library_before_it_needs_one():
@@ -343,14 +251,6 @@ def test_the_command_imports_no_model_library_before_it_needs_one():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
-
-
-def test_a_closed_pipe_is_no_error(tmp_path: Path):
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run([*COMMAND, "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
-    os.close(writing)
-    assert done.stderr == ""
 
 
 def on_terminal(words: list[str], environment: dict[str, str]) -> str:

@@ -84,15 +84,6 @@ def test_wrong_input_is_one_sentence_and_changes_nothing(run: Run, words: tuple[
     assert path.read_text() == TEXT
 
 
-@pytest.mark.parametrize("words", [("set", "model", "tiny"), ("unset", "model")])
-@pytest.mark.parametrize("text", ["[engine\n", "engine = 5\nmodel\n"])
-def test_broken_toml_stays_as_it_was(run: Run, words: tuple[str, ...], text: str):
-    path = written(text)
-    code, _, err = run(*words)
-    assert code == 2 and str(path) in err and err.count("\n") == 1
-    assert path.read_text() == text
-
-
 def test_a_broken_file_is_reported_by_the_list_too(run: Run):
     written("[engine\n")
     code, out, err = run("list")

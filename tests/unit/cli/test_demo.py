@@ -87,11 +87,6 @@ def test_a_single_different_token_is_detected(tokens: int, identical: bool):
     assert measure.facts(results)["identical"] is identical
 
 
-def test_an_empty_completion_without_drafts_causes_no_division_by_zero():
-    numbers = measure.facts(measure.compare(Scripted(says=""), Request(), repeats=1, tokens=5))
-    assert (numbers["speculative"]["tokens_per_round"], numbers["decode_speed_up"]) == (0.0, 0.0)
-
-
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     completer = Scripted()

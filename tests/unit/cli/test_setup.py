@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from dataclasses import replace
@@ -13,18 +12,14 @@ from support.cli.terminal import Run, Terminal, runner
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
-from speclsp.cli import entry
-from speclsp.cli.first_run import doctor, setup
+from speclsp.cli.first_run import setup
 from speclsp.cli.models import sizes
-from speclsp.daemon import control
 from speclsp.engine.loading import cpu_speed
 from speclsp.weights import auto_choice, cards, installation, store
 
 pytestmark = pytest.mark.slow  # each runs the whole command
 
 ROOT = Path(__file__).parents[3]
-REASON = "because a test chose it"  # the model that `auto` chose
-HEALTH = {"pid": 7, "version": "0.1.0", "status": "ok", "model": "tiny", "socket": "/s", "log": "/l", "reason": REASON}
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +57,6 @@ def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run)
     code, out, _ = run()
     assert code == 0 and "Settings: unchanged" in out
     assert config.config_path().read_bytes() == before
-
-
-@pytest.mark.parametrize("name", [name for name in cards.names() if cards.load(name).fim.prefix])
-def test_every_model_definition_with_markers_states_their_order(name: str):
-    assert re.search(r"(?m)^order = \"(psm|spm)\"$", (cards.models_root() / f"{name}.toml").read_text("utf-8"))
 
 
 def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run, shop: Shop):
@@ -143,19 +133,6 @@ def test_settings_that_cannot_be_written_cost_nothing_else(run: Run, monkeypatch
     assert code == 2 and err.count("\n") == 1 and str(config.config_path()) in err
 
 
-def test_a_gguf_of_another_program_is_used_instead_of_downloaded(
-    run: Run, shop: Shop, isolated: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("LOCALAPPDATA", str(isolated / "cac"))  # the user's cache of llama.cpp on Windows
-    file = isolated / "cac" / "llama.cpp" / "nobody_nothing_model.gguf"
-    file.parent.mkdir()
-    file.write_bytes(shop.gguf)
-    code, out, err = run()
-    assert code == 0, err
-    assert f"Download: nothing for tiny-gguf, {file} is used" in out
-    assert shop.requested_parts() == [] and store.path(shop.weights) is not None
-
-
 def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Shop, tmp_path: Path):
     for name in ("nvim", "hx", "codium", "speclsp"):
         program = tmp_path / (f"{name}.exe" if sys.platform == "win32" else name)
@@ -166,31 +143,3 @@ def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Sh
     assert '[language-server.speclsp]\n    command = "speclsp"' in out
     assert "codium --install-extension speclsp.vsix" in out
     assert "Emacs" not in out and "Zed" not in out
-
-
-# ── the reason for the model that `auto` chose ────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def auto(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> None:
-    """`auto` chooses `tiny`, with a reason."""
-    monkeypatch.setattr(auto_choice, "auto", lambda *_, **options: (cards.load("tiny"), f"tiny, {REASON}."))
-
-
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert entry.main([*words]) == 0
-    captured = capsys.readouterr()
-    return captured.out + captured.err
-
-
-@pytest.mark.usefixtures("auto")
-def test_doctor_and_setup_alone_print_the_reason_for_the_model_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(doctor, "completion", lambda config, card: doctor.DoctorCheck("completion", doctor.OK, "fast"))
-    monkeypatch.setattr(setup, "test_completion", lambda config, card: None)
-    for words in (["doctor"], ["setup", "--yes"]):
-        assert printed(capsys, *words).count(REASON) == 1
-    for action in ("verify", "pull", "list"):
-        assert REASON not in printed(capsys, "models", action)
-    assert REASON not in control.in_words(HEALTH)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import stat
 import sys
 
 import pytest
@@ -62,16 +60,6 @@ def test_a_key_that_others_can_read_is_refused(mode: int):
     with pytest.raises(SpeclspError, match=f"chmod 600 {api_keys.keys_path()}") as raised:
         api_keys.find(OURS)
     assert "open to others" in str(raised.value) and "sk-1" not in str(raised.value)
-
-
-def test_keys_are_kept_in_a_file_that_only_the_user_can_read():
-    assert api_keys.store(OURS, " sk-1\n") == api_keys.keys_path()
-    api_keys.store(OTHER, "sk-2")
-    assert stat.S_IMODE(api_keys.keys_path().stat().st_mode) == 0o600
-    assert json.loads(api_keys.keys_path().read_text()) == {
-        "https://coder.example:443": "sk-1",
-        "https://elsewhere.example:443": "sk-2",
-    }
 
 
 @given(key=st.text(min_size=1))

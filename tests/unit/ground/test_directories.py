@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from speclsp import config
 from speclsp.cli import entry
@@ -23,42 +18,12 @@ from speclsp.errors import SpeclspError
 of_linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
 
 OTHER_UID = 65534
-UIDS = st.sampled_from([0, 1000, 1001])
 PLACES = {  # a variable, and a place below the directory that it names
     "XDG_CACHE_HOME": config.cache_dir,
     "XDG_CONFIG_HOME": config.config_path,
     "XDG_STATE_HOME": config.log_dir,
     "XDG_RUNTIME_DIR": config.runtime_path,
 }
-
-
-@contextmanager
-def file_system(kind: int, owner: int, writable: bool, uid: int) -> Iterator[None]:
-    """Every path has this kind and owner, and user `uid` may write there or not; root always may."""
-    status = os.stat_result((kind | 0o755, 0, 0, 1, owner, 0, 0, 0, 0, 0))
-    with (
-        patch.object(Path, "stat", lambda path, **how: status),
-        patch.object(os, "getuid", lambda: uid),
-        patch.object(os, "access", lambda path, mode: writable or uid == 0),
-    ):
-        yield
-
-
-@of_linux
-@given(
-    kind=st.sampled_from([stat.S_IFDIR, stat.S_IFREG, stat.S_IFSOCK]),
-    owner=UIDS,
-    writable=st.booleans(),
-    uid=UIDS,
-    absolute=st.booleans(),
-)
-def test_a_runtime_directory_is_used_only_if_it_is_this_users_own_and_writable(
-    kind: int, owner: int, writable: bool, uid: int, absolute: bool
-):
-    base = Path("/run/user/1000" if absolute else "run/user/1000")
-    with file_system(kind, owner, writable, uid):
-        own = directories.is_own(base)
-    assert own == (absolute and kind == stat.S_IFDIR and owner == uid and (writable or uid == 0))
 
 
 EXPECTED = {  # a variable that does not count: the place for it on Linux and on Windows

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.config import Config
-from speclsp.daemon import control, engine_files, launch
-from speclsp.engine.process import daemonize
+from speclsp.daemon import launch
 from speclsp.errors import MAX_MESSAGE, EngineError, shortened
 from speclsp.lsp.backend.engine_http import error_text
 
@@ -46,18 +44,3 @@ def test_the_last_line_of_an_engine_that_did_not_start_is_its_error(monkeypatch:
     with pytest.raises(EngineError) as caught:
         launch.start(Config())
     assert str(caught.value) == long_error.removeprefix("speclsp: ") and len(long_error) < MAX_MESSAGE
-
-
-def test_a_log_is_named_only_where_it_exists(isolated: Path):
-    facts = {"status": "silent", "pid": 7, "model": "tiny"}
-    running = facts | {"status": "ok", "version": "1", "socket": "/run/engine.sock"}
-
-    def sentences() -> list[str]:
-        log = {"log": engine_files.log_file()}
-        words = [control.in_words(state | log) for state in ({"status": "starting"}, facts, running)]
-        return [*words, daemonize.ended_early_message()]
-
-    assert not any("log" in sentence for sentence in sentences())
-    engine_files.log_path().parent.mkdir(parents=True)
-    engine_files.log_path().touch()
-    assert all(str(engine_files.log_path()) in sentence for sentence in sentences())

@@ -111,12 +111,6 @@ def test_missing_and_unreadable_files_are_no_limit_and_no_error(texts: list[str 
         assert cpus.logical == len(os.sched_getaffinity(0)) and cpus.workers >= 1
 
 
-@pytest.mark.parametrize("text", GARBAGE)
-def test_what_is_no_number_and_what_is_no_limit_reads_as_none(text: str):
-    assert process_resources.number(text) is None
-    assert process_resources.number("4096\n") == 4096
-
-
 @pytest.mark.parametrize("own", ["/", "/docker/1", "/../other", "/docker/gone", "//"])
 def test_a_container_sees_its_own_group_as_the_root_of_the_hierarchy(own: str):
     """A namespace, a bind mount of the group, and groups that the container does not see."""

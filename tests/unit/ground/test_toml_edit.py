@@ -63,19 +63,6 @@ def test_a_changed_line_keeps_its_place_and_a_new_one_ends_its_section():
     )
 
 
-def test_a_missing_file_is_created(isolated: Path):
-    toml_edit.change(config.config_path(), WANTED)
-    assert config.changes(config.load()) == WANTED
-
-
-def test_a_repeated_edit_changes_nothing(isolated: Path):
-    path = config.config_path()
-    toml_edit.change(path, WANTED)
-    before = path.read_bytes()
-    toml_edit.change(path, WANTED)
-    assert path.read_bytes() == before
-
-
 def test_permissions_are_kept_and_a_link_stays_a_link(tmp_path: Path):
     real, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
     real.write_text('model = "tiny"\n')

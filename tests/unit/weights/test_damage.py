@@ -13,9 +13,7 @@ import pytest
 from support.weights.wheel_index import PARTS, Shop, digest
 
 from speclsp.errors import WeightsError
-from speclsp.weights import model_directory, store
-from speclsp.weights.untrusted import untrusted_files
-from speclsp.weights.untrusted.untrusted_files import Unreadable
+from speclsp.weights import store
 
 
 @pytest.fixture
@@ -124,16 +122,6 @@ def test_a_model_on_a_disk_that_changes_bytes_is_right_or_an_error(
 # ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_source_that_cannot_be_read_is_an_error(local: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable(path: Path, advance: object = None) -> str:
-        raise Unreadable("cannot be read (the disk reports an input/output error)")
-
-    with monkeypatch.context() as patch, pytest.raises(WeightsError, match=r"model\.gguf|cannot be read"):
-        patch.setattr(model_directory, "sum_of", unreadable)
-        pull(local)
-    assert pull(local).is_dir()
-
-
 def test_a_source_that_changes_during_its_installation_is_hashed_again_when_it_is_used(local: Shop) -> None:
     """The change comes after the last byte was hashed."""
     file = local.root / "mine" / "model.gguf"
@@ -148,27 +136,3 @@ def test_a_source_that_changes_during_its_installation_is_hashed_again_when_it_i
     pull(local, repair=False, progress=change)
     with pytest.raises(WeightsError, match=r"model\.gguf was altered: its sha256 is .*`speclsp models pull tiny-gguf`"):
         pull(local, repair=False)
-
-
-def test_a_source_that_becomes_shorter_during_its_installation_is_an_error(
-    local: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the file is mapped, the process ends with SIGBUS."""
-    file = local.root / "mine" / "model.gguf"
-
-    def cut_file(step: store.Progress) -> None:
-        if step.stage == "check":
-            os.truncate(file, 4096)
-
-    monkeypatch.setattr(model_directory, "CHUNK_BYTES", 4096)
-    with pytest.raises(WeightsError, match=r"model\.gguf has \d+ bytes and sha256 \w+: expected \d+ bytes"):
-        pull(local, progress=cut_file)
-
-
-def test_a_directory_in_the_place_of_a_file_is_named_itself(local: Shop) -> None:
-    file = pull(local) / "config.json"
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(Unreadable) as caught:
-        untrusted_files.read_plain(file, 100)
-    assert caught.value.path == file

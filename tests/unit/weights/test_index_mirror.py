@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
-import threading
 import zipfile
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from support.waiting import wait_until
 from support.weights.wheel_index import PARTS, Shop, digest, joined, start, wheel
 
 from speclsp.errors import WeightsError
-from speclsp.private_files import locks
 from speclsp.weights import hub, index_mirror, model_directory, store
 from speclsp.weights.gguf import model_files
 from speclsp.weights.store import Progress
@@ -135,29 +132,6 @@ def test_a_gguf_whose_installation_was_interrupted_is_not_downloaded_again(
     before = shop.requested_parts()
     shop.ensure(offline=True)
     assert shop.requested_parts() == before
-
-
-def test_the_progress_counts_a_wheel_once_while_pip_copies_it(tmp_path: Path) -> None:
-    (tmp_path / "pip-unpack").mkdir()
-    for name in ("pip-unpack/part.whl", "part.whl"):
-        (tmp_path / name).write_bytes(bytes(1000))
-    (tmp_path / "log").write_bytes(bytes(10))
-    assert index_mirror.received_bytes(tmp_path) == 1000
-    assert index_mirror.received_bytes(tmp_path / "nowhere") == 0
-
-
-def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
-    shop.cache.mkdir(parents=True)
-    lock = locks.acquire(shop.cache / "tiny-gguf.lock")
-    assert lock is not None
-    steps: list[Progress] = []
-    waiting = threading.Thread(target=shop.ensure, kwargs={"progress": steps.append})
-    waiting.start()
-    wait_until(lambda: any("waiting for another speclsp" in step.detail for step in steps))
-    assert shop.requested_parts() == []
-    os.close(lock)
-    waiting.join(60)
-    assert store.path(shop.weights) is not None
 
 
 @pytest.mark.promise(24)

@@ -205,9 +205,3 @@ def test_prepared_weights_are_verified_counted_and_removed_with_their_model(shop
     shutil.rmtree(locations.final(shop.weights))
     assert installation.remove(shop.weights) == size
     assert not locations.prepared(shop.weights.name).exists()
-
-
-def test_prepared_weights_of_a_users_directory_lie_in_the_cache(tmp_path: Path) -> None:
-    """A model that is named by its path has that path as the name of its weights."""
-    places = {locations.prepared(str(tmp_path / name / "target")) for name in ("one", "two")}
-    assert len(places) == 2 and all(place.parent == locations.store_root() for place in places)
