@@ -111,7 +111,7 @@ def run_complete(options: argparse.Namespace) -> int:
         answer, status = asyncio.run(backend_answer.answer(settings, point))
         about = complete.about(status)
     if options.json:
-        print(json.dumps(as_json(options.spot, answer, about, settings.engine.speculative_decoding)))
+        print(json.dumps(as_json(options.spot, answer, about)))
     elif isinstance(point, complete.CompletionPoint) and answer.text and terminal.coloured(sys.stdout):
         print(complete.drawn(point, answer, colour=True))
     elif answer.text:
@@ -121,26 +121,16 @@ def run_complete(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], speculation: bool) -> dict[str, object]:
+def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object]) -> dict[str, object]:
     """The object that `complete --json` prints."""
-    result = answer.result
     return {
         "suggestion": answer.text,
         "replaces": answer.replaces,
         "reason": answer.reason.value if answer.reason else "",
         "place": spot,
         **about,
-        "speculation": speculation,
-        "prompt_tokens": result.prompt_tokens,
-        "new_tokens": len(result.tokens),
-        "stop_type": result.stop_type,
-        "rounds": result.rounds,
-        "drafted_tokens": result.drafted,
-        "accepted_tokens": result.accepted,
-        "by_source": result.by_source,
-        "ttft_ms": round(result.ttft_ms, 1),
-        "prompt_ms": round(result.prompt_ms, 1),
-        "decode_ms": round(result.decode_ms, 1),
+        "new_tokens": len(answer.result.tokens),
+        "stop_type": answer.result.stop_type,
     }
 
 
@@ -201,4 +191,4 @@ def run_stats(options: argparse.Namespace) -> int:
     if options.forget:
         return stats.forget()
     settings, _ = config.gather()  # an invalid line of config.toml changes nothing here
-    return stats.main(settings, options.weeks, options.json)
+    return stats.main(settings, options.json)

@@ -11,7 +11,7 @@ from datetime import date
 
 from speclsp import config as settings
 from speclsp.cli import terminal
-from speclsp.errors import ConfigError, SpeclspError
+from speclsp.errors import SpeclspError
 from speclsp.observability import usage_db
 from speclsp.observability.usage_db import Row
 from speclsp.private_files import STAYS_OPEN
@@ -22,20 +22,18 @@ MEANING = (
     "Accepted: in full, as far as the editor reports it. In part: times that a beginning was accepted. Rate: share of "
     "shown suggestions accepted in full. Characters: inserted by accepting."
 )
-MAX_WEEKS = 5000
+WEEKS = 12
 
 
-def main(config: settings.Config, weeks: int, as_json: bool = False) -> int:
-    """Show the last so many weeks."""
-    if not 1 <= weeks <= MAX_WEEKS:
-        raise ConfigError("--weeks", weeks, f"a whole number from 1 to {MAX_WEEKS}")
+def main(config: settings.Config, as_json: bool = False) -> int:
+    """Show the last WEEKS weeks."""
     path = settings.stats_path()
-    since = usage_db.first_of(weeks, date.today())
+    since = usage_db.first_of(WEEKS, date.today())
     rows = usage_db.read(path, since)
     if as_json:
         print(json.dumps({"since": since, "rows": [row._asdict() for row in rows]}))
     elif not rows:
-        print(no_rows(config, weeks))
+        print(no_rows(config))
     else:
         print(terminal.aligned(table(rows), right=range(2, len(HEAD))))
         print(f"\n{MEANING}\nCounted and stored on this machine in {path}; nothing is sent anywhere.")
@@ -55,13 +53,11 @@ def forget() -> int:
     return 0
 
 
-def no_rows(config: settings.Config, weeks: int) -> str:
+def no_rows(config: settings.Config) -> str:
     """The reason why there are no figures, and the fix."""
     if not config.stats.enabled:
         return "No statistics: stats.enabled is false. Set it to true to count suggestions."
-    return (
-        f"No statistics for the last {weeks} weeks. `speclsp lsp` counts suggestions in an editor; --weeks shows older."
-    )
+    return f"No statistics for the last {WEEKS} weeks. `speclsp lsp` counts suggestions in an editor."
 
 
 def table(rows: Sequence[Row]) -> list[Sequence[str]]:

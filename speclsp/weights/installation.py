@@ -20,7 +20,7 @@ from typing import Any
 from speclsp.errors import WeightsError
 from speclsp.private_files import flush, locks, retry_while_open
 from speclsp.private_files.os_errors import sentence
-from speclsp.weights import locations, model_directory, store_messages
+from speclsp.weights import locations, model_directory
 from speclsp.weights.cards import Weights
 
 READY, PARTIAL, DAMAGED, MISSING = "downloaded", "partial", "damaged", "not downloaded"
@@ -67,7 +67,10 @@ def _write_model_files(weights: Weights, ready: Path) -> dict[str, str]:
         file.write_bytes(content)
         sums[name] = model_directory.sum_on_disk(file)
         if sums[name] != wanted:
-            raise WeightsError(store_messages.wrong_file(weights, file, sums[name], wanted))
+            raise WeightsError(
+                f"{file} of {weights.name} has sha256 {sums[name]} after it was written: expected {wanted}. The disk, "
+                "its connection or the memory changes bytes: check them, then run the command again."
+            )
     return sums
 
 

@@ -104,7 +104,7 @@ def verify(weights: Weights, models_dir: str = "", *, progress: Report | None = 
     )
     if problem:
         raise WeightsError(problem)
-    return store_messages.verified(sums)
+    return "all checksums match" if sums else "complete; no checksums are known"
 
 
 def _altered_prepared(weights: Weights, advance: model_directory.Advance) -> str:
@@ -280,7 +280,11 @@ def _local_gguf(weights: Weights, models_dir: str, into: Path, report: Report) -
                 return FetchedFiles({wanted.name: digest}, modified_ns=modified_ns)
             own.unlink()
     if users:
-        raise WeightsError(store_messages.wrong_gguf(weights, file, size, digest))
+        bytes_wanted = f"{wanted.bytes} bytes and " if wanted.bytes else ""
+        raise WeightsError(
+            f"{file} has {size} bytes{f' and sha256 {digest}' if digest else ''}: expected {bytes_wanted}"
+            f"sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
+        )
     return None
 
 
@@ -304,7 +308,10 @@ def _check_free_space(weights: Weights, to_fetch_bytes: int) -> None:
     need, directory = max(0, to_fetch_bytes) + SPARE_BYTES, locations.store_root()
     free = shutil.disk_usage(directory).free
     if free < need:
-        raise WeightsError(store_messages.no_space(weights, need, free, directory))
+        raise WeightsError(
+            f"{weights.name} needs {need} free bytes in {directory}, which has {free}: "
+            f"free {need - free} bytes more, or set XDG_CACHE_HOME to a larger disk."
+        )
 
 
 @contextmanager

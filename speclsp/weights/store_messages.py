@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from speclsp.errors import WeightsError
@@ -53,34 +52,3 @@ def not_fetched(weights: Weights, reasons: list[str], fixes: list[str]) -> Weigh
 def not_here(weights: Weights) -> str:
     """For a command that needs weights which were never fetched."""
     return f"{weights.name} is not on this machine: `speclsp models pull {weights.name}` downloads it."
-
-
-def wrong_gguf(weights: Weights, file: Path, size_bytes: int, digest: str) -> str:
-    """For a GGUF in models_dir that is not the card's; `digest` is "" where the size differs already."""
-    wanted = weights.files[0]
-    bytes_wanted = f"{wanted.bytes} bytes and " if wanted.bytes else ""
-    return (
-        f"{file} has {size_bytes} bytes{f' and sha256 {digest}' if digest else ''}: expected {bytes_wanted}"
-        f"sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
-    )
-
-
-def wrong_file(weights: Weights, file: Path, digest: str, wanted: str) -> str:
-    """For a file that is not the one that was written."""
-    return (
-        f"{file} of {weights.name} has sha256 {digest} after it was written: expected {wanted}. The disk, its "
-        "connection or the memory changes bytes: check them, then run the command again."
-    )
-
-
-def verified(sums: Mapping[str, str]) -> str:
-    """The result of a check without a fault."""
-    return "all checksums match" if sums else "complete; no checksums are known"
-
-
-def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path) -> str:
-    """For a disk that is too small, found before the fetch."""
-    return (
-        f"{weights.name} needs {need_bytes} free bytes in {directory}, which has {free_bytes}: "
-        f"free {need_bytes - free_bytes} bytes more, or set XDG_CACHE_HOME to a larger disk."
-    )

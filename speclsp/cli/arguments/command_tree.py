@@ -135,9 +135,10 @@ def _add_complete(tree: Tree) -> None:
 
 def _add_stats(tree: Tree) -> None:
     stats = tree.command(
-        "stats", commands.run_stats, "Show how many suggestions you accepted (counted on this machine only)"
+        "stats",
+        commands.run_stats,
+        "Show how many suggestions you accepted (counted on this machine only)",
     )
-    stats.add_argument("--weeks", metavar="N", type=int, default=12, help="Show the last N weeks (default: 12)")
     stats.add_argument("--forget", action="store_true", help="Delete all statistics")
     _add_json(stats)
 

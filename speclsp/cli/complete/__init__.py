@@ -10,7 +10,7 @@ from speclsp.cli.complete.answers import (
     engine_request,
     prepare,
 )
-from speclsp.cli.complete.own_model import choose_card, draw, fetch, needed, open_engine
+from speclsp.cli.complete.own_model import draw, fetch, needed, open_engine
 from speclsp.cli.complete.positions import (
     at_mark,
     at_position,

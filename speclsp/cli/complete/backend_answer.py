@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from contextlib import aclosing
 
 from speclsp.cli import terminal
 from speclsp.cli.command_line import SUCCESS, complain
 from speclsp.cli.complete.answers import AnswerSoFar, CompletionPoint, PrintedAnswer
 from speclsp.config import Config
-from speclsp.engine.api import Request, Result
+from speclsp.engine.api import Request
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.types import Backend, FimRequest, Status, StreamPiece, without_retry
-from speclsp.lsp.completion.trace import count_drafted
+from speclsp.lsp.backend.types import Backend, FimRequest, Status, without_retry
 
 DEADLINE_MS = 300_000  # nobody is typing: the model may have to be loaded first
 UNKNOWN_TOKEN = -1  # a backend reports how many tokens a piece has, and not always which
@@ -50,10 +48,12 @@ async def answer(config: Config, hole: CompletionPoint) -> tuple[PrintedAnswer, 
 
 async def read(backend: Backend, hole: CompletionPoint) -> PrintedAnswer:
     """Stream the completion until the suggestion is complete. Raises EngineError."""
-    so_far, began_s = AnswerSoFar(hole), time.perf_counter()
+    so_far = AnswerSoFar(hole)
     async with aclosing(backend.stream(fim_request(hole.request))) as pieces:
         async for piece in pieces:
-            count(so_far.result, piece, (time.perf_counter() - began_s) * 1e3)
+            so_far.result.tokens += piece.ids or (UNKNOWN_TOKEN,) * piece.tokens
+            if piece.cost is not None:
+                so_far.result.stop_type = piece.cost.stop_type
             if so_far.add(piece.text, piece.accepted_chars):
                 break
     return so_far.end()
@@ -66,28 +66,6 @@ def draw_status(bar: terminal.ProgressLine, status: Status) -> None:
         bar.show(step, status.progress or 0.0, sizes)
     else:
         bar.step(status.progress or 0.0, status.message)
-
-
-def count(result: Result, piece: StreamPiece, now_ms: float) -> None:
-    """Add a piece to the result. Times that the server does not report are measured: `now_ms` since the request."""
-    tokens = piece.ids or (UNKNOWN_TOKEN,) * piece.tokens
-    if piece.start is not None:
-        result.prompt_tokens, result.cached_tokens = piece.start.prompt_tokens, piece.start.cached_tokens
-        result.left_out_tokens, result.prompt_ms = piece.start.left_out_tokens, piece.start.prompt_ms
-    if tokens and not result.tokens:
-        result.ttft_ms = now_ms
-    result.text += piece.text
-    result.tokens += tokens
-    result.decode_ms += piece.ms
-    result.rounds += bool(tokens) or bool(piece.ms)
-    result.drafted += piece.drafted
-    result.accepted += piece.accepted
-    count_drafted(result.by_source, piece)
-    if piece.cost is not None:
-        result.stop_type = piece.cost.stop_type
-        result.prompt_tokens = piece.cost.prompt_tokens or result.prompt_tokens
-        result.decode_ms = result.decode_ms or now_ms - result.ttft_ms
-        result.ttft_ms = piece.cost.ttft_ms or result.ttft_ms
 
 
 def fim_request(request: Request) -> FimRequest:

@@ -47,20 +47,15 @@ def draw(bar: ProgressLine, step: Progress) -> None:
         bar.show(step.detail, 0.0, "")
 
 
-def choose_card(config: Config, download: bool = False) -> tuple[Card, str]:
-    """The model of these settings, and the reason: see `cpu_speed.choose_card`."""
-    from speclsp.engine.loading import cpu_speed
-
-    return cpu_speed.choose_card(config, download)
-
-
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:
     """An engine in this process, and the reason for its model. Fetches missing weights. Raises SpeclspError."""
     if config.model == "echo":
         from speclsp.engine.decoding.echo import EchoCompleter
 
         return EchoCompleter(config), "no model"
-    chosen, why = (card, "") if card else choose_card(config)
+    from speclsp.engine.loading import cpu_speed
+
+    chosen, why = (card, "") if card else cpu_speed.choose_card(config)
     fetch(config, chosen, bar)
     bar.step(0.0, "starting")
     from speclsp.engine.loading import loading

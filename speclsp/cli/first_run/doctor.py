@@ -133,10 +133,12 @@ def use_instructions(config: Config, problem: str, facts: dict[str, object]) -> 
 
 def of_model(config: Config) -> Iterator[DoctorCheck]:
     """Check the chosen model: its weights, and a completion with it."""
+    from speclsp.engine.loading import cpu_speed
+
     card, why = None, "echo (no model)"
     if config.model != "echo":
         try:
-            card, why = complete.choose_card(config)
+            card, why = cpu_speed.choose_card(config)
         except SpeclspError as error:
             yield DoctorCheck("model", FAIL, str(error), "`speclsp models list` shows all models")
             return

@@ -23,14 +23,6 @@ args = ["lsp", "--set", "{menu}=true"]
 [[language]]
 name = "python"
 language-servers = ["pylsp", "speclsp"]"""
-EMACS = """\
-(with-eval-after-load 'lsp-mode
-  (lsp-register-client
-   (make-lsp-client :new-connection (lsp-stdio-connection '("{server}" "lsp"))
-                    :activation-fn (lambda (_file _mode) t)
-                    :add-on? t
-                    :server-id 'speclsp)))"""
-ZED = "{server} engine --port 8012   # an OpenAI-compatible server for edit_predictions; not tested here"
 MENU = "completion.show_in_menu"
 
 HELIX_FILE = r"%AppData%\helix\languages.toml" if sys.platform == "win32" else "~/.config/helix/languages.toml"
@@ -40,8 +32,6 @@ KNOWN = (  # program, name, file of the lines, lines
     ("code", "VS Code", "a terminal", VSCODE),
     ("codium", "VSCodium", "a terminal", VSCODE),
     ("hx", "Helix", HELIX_FILE, HELIX),
-    ("emacs", "Emacs with lsp-mode 10", "init.el", EMACS),
-    ("zed", "Zed", "a terminal", ZED),
 )
 
 

@@ -18,6 +18,7 @@ from speclsp.cli import complete, terminal
 from speclsp.cli.first_run import doctor, editors
 from speclsp.cli.models import sizes
 from speclsp.config import Config
+from speclsp.engine.loading import cpu_speed
 from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.process_resources import gpus
 from speclsp.weights import auto_choice, locations, store
@@ -31,7 +32,7 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
     config = settings.load(flags)
     with terminal.progress() as bar:
         bar.step(0.0, "choosing a model for this machine")
-        card, why = complete.choose_card(config, download=True)
+        card, why = cpu_speed.choose_card(config, download=True)
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")

@@ -82,7 +82,7 @@ def test_remote_url_is_honoured_and_nothing_local_is_started_or_downloaded(run: 
         report = json.loads(run(*remote, "--json")[1])
         assert len(server.completions()) == 2
     assert (report["suggestion"], report["device"], report["stop_type"]) == ("a + b", server.url[7:], "eos")
-    assert report["new_tokens"] == 3 and report["decode_ms"] >= 0 and report["ttft_ms"] > 0
+    assert report["new_tokens"] == 3
     assert control.running() == [] and not locations.store_root().exists()
 
 

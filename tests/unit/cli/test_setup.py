@@ -142,4 +142,3 @@ def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Sh
     assert 'require("speclsp").setup({})' in out and "runtimepath:prepend" in out
     assert '[language-server.speclsp]\n    command = "speclsp"' in out
     assert "codium --install-extension speclsp.vsix" in out
-    assert "Emacs" not in out and "Zed" not in out

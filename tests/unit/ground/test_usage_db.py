@@ -79,32 +79,26 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def test_without_counts_the_message_names_the_fix(run: Run):
     code, out, _ = run()
     assert (code, out.count("\n")) == (0, 1)
-    assert "speclsp lsp" in out and "--weeks" in out
+    assert "speclsp lsp" in out
     assert json.loads(run("--json")[1])["rows"] == []
     settings.config_path().parent.mkdir(parents=True, exist_ok=True)
     settings.config_path().write_text("[stats]\nenabled = false\n")
     assert "stats.enabled is false" in run()[1]
 
 
-@pytest.mark.parametrize("weeks", ["0", "-3", "1000000"])
-def test_an_invalid_number_of_weeks_gives_one_line(run: Run, weeks: str):
-    code, out, err = run("--weeks", weeks)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-
-
-def test_the_table_and_the_json_have_the_chosen_weeks(run: Run):
+def test_the_table_and_the_json_have_the_last_twelve_weeks(run: Run):
     earlier = usage_db.week_of(date.today() - timedelta(weeks=3))
     rows = [Row(earlier, "tiny", 8, 2, 1, 40), Row(THIS_WEEK, NEXT_EDITS), Row(THIS_WEEK, "tiny", 3, 3, 0, 21)]
-    usage_db.add(settings.stats_path(), rows)
-    code, out, err = run("--weeks", "4")
+    older = usage_db.week_of(date.today() - timedelta(weeks=12))
+    usage_db.add(settings.stats_path(), [Row(older, "tiny", 1), *rows])
+    code, out, err = run()
     assert (code, err) == (0, "") and "\x1b" not in out
     assert [line.rsplit(maxsplit=5)[1:] for line in out.splitlines()[1:4]] == [
         ["8", "2", "1", "25%", "40"],
         ["0", "0", "0", "-", "0"],
         ["3", "3", "0", "100%", "21"],
     ]
-    report = json.loads(run("--json", "--weeks", "1")[1])
-    assert report == {"since": THIS_WEEK, "rows": [row._asdict() for row in rows[1:]]}
+    assert json.loads(run("--json")[1])["rows"] == [row._asdict() for row in rows]
 
 
 def test_forget_deletes_all_counts(run: Run):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from speclsp.cli.complete import choose_card
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import cpu_speed, load_plan
 from speclsp.engine.model.int8 import native, peaks
@@ -252,7 +251,7 @@ def test_the_processor_is_measured_once_and_again_after_the_record_is_deleted(mo
         if gb_s == 60.0:
             auto_choice.path().unlink()
         moments[:] = [Peaks(gb_s, 2000.0)] * cpu_speed.MOMENTS
-        choose_card(Config())
+        cpu_speed.choose_card(Config())
         assert recorded_gb_s() == expected
 
 
@@ -268,7 +267,7 @@ def test_the_median_of_undisturbed_moments_is_kept_and_no_figure_of_a_busy_machi
     moments[:] = [None if gb_s is None else Peaks(gb_s, 100.0) for gb_s in figures]
     undisturbed = [gb_s for gb_s in figures if gb_s is not None][: cpu_speed.MOMENTS]
     busy = len(undisturbed) < cpu_speed.MOMENTS
-    card, why = choose_card(Config())
+    card, why = cpu_speed.choose_card(Config())
     assert recorded_gb_s() == (None if busy else statistics.median(undisturbed))
     assert why.endswith(cpu_speed.BUSY) == busy
     assert not busy or card.name == SMALL
