@@ -227,13 +227,10 @@ SHARED = "doctor"  # a command whose options others share, with one meaning
 
 def cli_page() -> str:
     """docs/cli.md."""
-    parser = command_tree.parser()
-    children = commands_of(parser)
+    children = commands_of(command_tree.parser())
     lines = [CLI_HEAD.rstrip("\n"), "", *table_of(options_of(children[SHARED]))]
-    for heading, commands in parser.groups:
-        lines += [f"## {heading}", ""]
-        for name, about in commands:
-            lines += [f"### speclsp {name}", "", f"{about}.", "", *section(children[name])]
+    for name, command in children.items():
+        lines += [f"## speclsp {name}", "", command.description or "", "", *section(command)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -242,7 +239,7 @@ def section(command: argparse.ArgumentParser) -> Iterator[str]:
     actions = commands_of(command)
     yield from rows(command)
     for name, action in actions.items():
-        yield from (f"#### {command.prog} {name}", "", action.description or "", "", *rows(action))
+        yield from (f"### {command.prog} {name}", "", action.description or "", "", *rows(action))
 
 
 def rows(command: argparse.ArgumentParser) -> Iterator[str]:

@@ -97,7 +97,7 @@ def show_engines(as_json: bool) -> int:
 
 
 def run_complete(options: argparse.Namespace) -> int:
-    """Print one suggestion: coloured on a terminal, bare text in a pipe, one object with --json."""
+    """Print one suggestion, or one object with --json."""
     settings = config.load(flags(options))
     from speclsp.cli import complete
     from speclsp.cli.complete import backend_answer
@@ -112,8 +112,6 @@ def run_complete(options: argparse.Namespace) -> int:
         about = complete.about(status)
     if options.json:
         print(json.dumps(as_json(options.spot, answer, about)))
-    elif isinstance(point, complete.CompletionPoint) and answer.text and terminal.coloured(sys.stdout):
-        print(complete.drawn(point, answer, colour=True))
     elif answer.text:
         sys.stdout.write(answer.text.replace(os.linesep, "\n") + "\n")  # Windows' stdout writes "\r\n" for "\n"
     if answer.reason and not options.json:

@@ -5,38 +5,36 @@
 
 from __future__ import annotations
 
+import argparse
+
 from speclsp import __version__
 from speclsp.cli import commands, config_command
-from speclsp.cli.arguments.help_parser import HIDDEN, Actions, ArgumentParser, GroupedParser, Tree
+from speclsp.cli.arguments.help_parser import HIDDEN, ArgumentParser, Commands
 from speclsp.cli.models import model_commands as models
 
-DESCRIPTION = "local code completion for your editor"
+DESCRIPTION = "Local code completion for your editor."
 EPILOG = """\
 First step: speclsp setup
 Settings: speclsp config list
 Options of a command: speclsp COMMAND --help"""
 
 
-def parser() -> GroupedParser:
-    """Every command and option."""
-    tree = Tree("speclsp", DESCRIPTION, EPILOG)
-    tree.parser.add_argument(
-        "--version", action="version", version=f"speclsp {__version__}", help="Show the version and exit"
-    )
-    tree.group("Get started")
+def parser() -> ArgumentParser:
+    """Every command and option, in the order of the help."""
+    top = ArgumentParser("speclsp", None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.add_argument("--version", action="version", version=f"speclsp {__version__}", help="Show the version and exit")
+    tree = Commands(top, "COMMAND")
     _add_setup(tree)
     _add_doctor(tree)
     _add_demo(tree)
-    tree.group("Use")
     _add_models(tree)
     _add_config(tree)
     _add_complete(tree)
     _add_stats(tree)
-    tree.group("Run")
     _add_lsp(tree)
     _add_engine(tree)
     _add_key(tree)
-    return tree.parser
+    return top
 
 
 # ── options of several commands ──
@@ -60,25 +58,23 @@ def _add_json(command: ArgumentParser, about: str = "Print one JSON object") -> 
     command.add_argument("--json", action="store_true", help=about)
 
 
-# ── get started ──
+# ── commands ──
 
 
-def _add_setup(tree: Tree) -> None:
-    setup = tree.command(
-        "setup", commands.run_setup, "Choose and download a model, then show how to connect your editor"
-    )
+def _add_setup(tree: Commands) -> None:
+    setup = tree.add("setup", commands.run_setup, "Choose and download a model, then show how to connect your editor")
     setup.add_argument("--yes", action="store_true", help="Download without a question")
     _add_settings(setup)
 
 
-def _add_doctor(tree: Tree) -> None:
-    doctor = tree.command("doctor", commands.run_doctor, "Check this machine, the model and a test completion")
+def _add_doctor(tree: Commands) -> None:
+    doctor = tree.add("doctor", commands.run_doctor, "Check this machine, the model and a test completion")
     _add_settings(doctor)
     _add_json(doctor)
 
 
-def _add_demo(tree: Tree) -> None:
-    demo = tree.command("demo", commands.run_demo, "Complete an example with and without speculative decoding")
+def _add_demo(tree: Commands) -> None:
+    demo = tree.add("demo", commands.run_demo, "Complete an example with and without speculative decoding")
     demo.add_argument(
         "hole", metavar="FILE", nargs="?", help="Complete this file at its `# <cursor>` mark (default: an example)"
     )
@@ -86,11 +82,8 @@ def _add_demo(tree: Tree) -> None:
     _add_settings(demo)
 
 
-# ── use ──
-
-
-def _add_models(tree: Tree) -> None:
-    actions = Actions(tree.command("models", None, "List, download, verify or remove models"))
+def _add_models(tree: Commands) -> None:
+    actions = Commands(tree.add("models", None, "List, download, verify or remove models"))
     listing = actions.add("list", models.run_list, "List the models: size, memory, license, fit and state")
     _add_json(listing)
     _add_set(listing)
@@ -107,8 +100,8 @@ def _add_models(tree: Tree) -> None:
     _add_set(removal)
 
 
-def _add_config(tree: Tree) -> None:
-    actions = Actions(tree.command("config", None, "Show or change settings"))
+def _add_config(tree: Commands) -> None:
+    actions = Commands(tree.add("config", None, "Show or change settings"))
     listing = actions.add("list", config_command.run_list, "Show the settings in groups, with value and source")
     listing.add_argument("--advanced", action="store_true", help="Show advanced settings too")
     _add_json(listing)
@@ -126,15 +119,15 @@ def _add_config(tree: Tree) -> None:
     actions.add("path", config_command.run_path, "Print the path of config.toml")
 
 
-def _add_complete(tree: Tree) -> None:
-    complete = tree.command("complete", commands.run_complete, "Complete at FILE:LINE:COL and print the suggestion")
+def _add_complete(tree: Commands) -> None:
+    complete = tree.add("complete", commands.run_complete, "Complete at FILE:LINE:COL and print the suggestion")
     complete.add_argument("spot", metavar="FILE:LINE:COL", help="Complete here (line and column count from 1)")
     _add_json(complete)
     _add_settings(complete)
 
 
-def _add_stats(tree: Tree) -> None:
-    stats = tree.command(
+def _add_stats(tree: Commands) -> None:
+    stats = tree.add(
         "stats",
         commands.run_stats,
         "Show how many suggestions you accepted (counted on this machine only)",
@@ -143,11 +136,8 @@ def _add_stats(tree: Tree) -> None:
     _add_json(stats)
 
 
-# ── run ──
-
-
-def _add_lsp(tree: Tree) -> None:
-    lsp = tree.command("lsp", commands.run_lsp, "Run the language server on stdin and stdout (started by editors)")
+def _add_lsp(tree: Commands) -> None:
+    lsp = tree.add("lsp", commands.run_lsp, "Run the language server on stdin and stdout (started by editors)")
     lsp.add_argument("--stdio", action="store_true", help="Accept the flag that editors send; it changes nothing")
     lsp.add_argument(
         "--copilot",
@@ -158,8 +148,8 @@ def _add_lsp(tree: Tree) -> None:
     _add_settings(lsp)
 
 
-def _add_engine(tree: Tree) -> None:
-    engine = tree.command(
+def _add_engine(tree: Commands) -> None:
+    engine = tree.add(
         "engine", commands.run_engine, "Run, start, stop or inspect the model processes; HTTP API with --port"
     )
     engine.add_argument(
@@ -177,8 +167,8 @@ def _add_engine(tree: Tree) -> None:
     _add_settings(engine)
 
 
-def _add_key(tree: Tree) -> None:
-    actions = Actions(tree.command("key", None, "Store or remove the API key of a remote server"))
+def _add_key(tree: Commands) -> None:
+    actions = Commands(tree.add("key", None, "Store or remove the API key of a remote server"))
     for name, run, about in (
         ("set", commands.run_key_set, "Store a key, read from the terminal or from stdin"),
         ("forget", commands.run_key_forget, "Remove the stored key; exit code 1 if there is none"),

@@ -153,21 +153,17 @@ def of_model(config: Config) -> Iterator[DoctorCheck]:
 
 def of_weights(config: Config, card: Card) -> DoctorCheck:
     """Check that the weights are here, and hash them."""
-    from speclsp.weights import installation, locations, store
+    from speclsp.weights import installation, store
 
     results = []
     for weights in complete.needed(config, card):
         began_s = time.monotonic()
         state = installation.state(weights, config.models_dir)
         if state in (installation.MISSING, installation.PARTIAL):
-            fix = f"`speclsp models pull {card.name}`"
-            if file := locations.local_gguf(weights, config.models_dir):
-                summary, fix = f"{weights.name} is here and not installed yet, {file}", f"{fix}, or the first start"
-            else:
-                part = " completely" if state == installation.PARTIAL else ""
-                size = terminal.in_size(weights.download_bytes())
-                summary = f"{weights.name} is not downloaded{part} yet ({size})"
-            return DoctorCheck("weights", TODO, summary, fix)
+            part = " completely" if state == installation.PARTIAL else ""
+            size = terminal.in_size(store.download_bytes(weights, config.models_dir))
+            summary = f"{weights.name} is not downloaded{part} yet ({size})"
+            return DoctorCheck("weights", TODO, summary, f"`speclsp models pull {card.name}`")
         try:
             result = store.verify(weights, config.models_dir)
         except (SpeclspError, OSError) as error:

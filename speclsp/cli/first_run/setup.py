@@ -68,26 +68,15 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     existing = settings.nearest_existing(place)
     if not settings.accepts_files(existing):
         raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")
-    missing = without_local(missing, config)
-    if not missing:
-        return True
-    total_bytes = sum(weights.download_bytes() for weights in missing)
+    total_bytes = sum(store.download_bytes(weights, config.models_dir) for weights in missing)
     here_bytes = sum(map(locations.partial_bytes, missing))
     resumed = f"; {terminal.in_size(here_bytes)} of an earlier download are kept" if here_bytes else ""
     print(f"Download: {terminal.in_size(total_bytes)} into {place}{resumed}")
-    if yes:
+    if yes or not total_bytes:
         return True
     if not terminal.is_terminal(sys.stdin):
         raise InputError("setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.")
     return terminal.confirm("Download it now?", default=True)
-
-
-def without_local(missing: list[Weights], config: Config) -> list[Weights]:
-    """The weights to download; prints the GGUF files on this machine that are used instead."""
-    for weights in missing:
-        if file := locations.local_gguf(weights, config.models_dir):
-            print(f"Download: nothing for {weights.name}, {file} is used")
-    return [weights for weights in missing if locations.local_gguf(weights, config.models_dir) is None]
 
 
 def test_completion(config: Config, card: Card) -> None:

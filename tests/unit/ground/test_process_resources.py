@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp import process_resources
-from speclsp.process_resources import MIB, Cpus, Memory
+from speclsp.process_resources import MIB, Memory
 from speclsp.process_resources.programs import find_program
 
 MACHINE_MIB = 16_000
@@ -135,14 +135,6 @@ def test_hyperthreads_of_one_core_count_once():
         assert process_resources.physical_cores(list(range(8)), root) == 4
         assert process_resources.physical_cores([1, 5], root) == 1
         assert process_resources.physical_cores([1, 6], root) == 2
-
-
-@pytest.mark.parametrize(
-    ("cpus", "workers"),
-    [(Cpus(8, 4), 4), (Cpus(8, 4, 16.0), 4), (Cpus(8, 4, 2.5), 2), (Cpus(2, 2, 1.5), 1), (Cpus(2, 2, 0.1), 1)],
-)
-def test_workers_are_whole_cpus_of_the_quota_and_at_most_one_a_core(cpus: Cpus, workers: int):
-    assert cpus.workers == workers
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts the address space in /proc")

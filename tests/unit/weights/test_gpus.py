@@ -157,11 +157,3 @@ def test_of_several_gpus_the_one_with_most_free_memory_computes_and_a_named_one_
     plant(machine=machine)
     assert pick_device(wanted)[0] == device
     assert bool(pick_device(wanted)[1]) == (device == "cpu")
-
-
-def test_memory_taken_by_others_leaves_the_bandwidth_unmeasured(monkeypatch: pytest.MonkeyPatch):
-    def full(*arguments: Any, **options: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr(torch, "zeros", full)
-    assert gpus.measured_gb_per_s("cuda:7") is None
