@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,18 +52,13 @@ class Memory:
     """Memory of this process."""
 
     free_mib: int
-    limit_mib: int | None = None  # the limit that leaves the least; None where the machine leaves less
-    is_address_space: bool = False  # the limit is `ulimit -v`; else it is that of a control group
+    limit_mib: int | None = None  # of the control group that leaves the least; None where the machine leaves less
 
     def limit_fix(self, need_mib: int) -> str:
         """The way out where the limit is too small, in part of a sentence; "" where the machine is."""
-        if self.limit_mib is None:
+        if self.limit_mib is None or self.limit_mib >= need_mib:
             return ""
-        if self.is_address_space:
-            return f"raise the limit of its address space ({self.limit_mib} MiB; `ulimit -v unlimited`)"
-        return (
-            f"raise the memory limit of its control group ({self.limit_mib} MiB)" if self.limit_mib < need_mib else ""
-        )
+        return f"raise the memory limit of its control group ({self.limit_mib} MiB)"
 
 
 # ── CPUs ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -122,23 +116,8 @@ def whole_memory(root: Path = ROOT) -> Memory:
 
 
 def limits(root: Path = ROOT) -> list[Memory]:
-    """The memory that each limit leaves to this process: those of its control groups and of its address space."""
-    left = [memory for group in groups(root) if (memory := group_memory(group))]
-    return left + address_space(root)
-
-
-def address_space(root: Path = ROOT) -> list[Memory]:
-    """The address space that is left to this process; [] without a limit (`ulimit -v`), as login nodes set one."""
-    if sys.platform == "win32":
-        return []
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    pages = number(read(root / "proc/self/statm").partition(" ")[0])
-    if limit == resource.RLIM_INFINITY or pages is None:
-        return []
-    used_mib = pages * resource.getpagesize() // MIB
-    return [Memory(max(0, limit // MIB - used_mib), limit // MIB, is_address_space=True)]
+    """The memory that each limit of the control groups leaves to this process."""
+    return [memory for group in groups(root) if (memory := group_memory(group))]
 
 
 def free_mib(device: str) -> int:
