@@ -30,8 +30,6 @@ MEANING: Mapping[str, str] = {
     "prefilled_tokens_total": "prompt tokens computed, including those of cancelled requests",
     "predicted_tokens_total": "tokens completed",
     "rounds_total": "verification passes of the target",
-    "preempted_rounds_total": "rounds given to another request while one was running",
-    "longest_wait_rounds": "maximum number of other requests' rounds before a request's next round",
     "drafted_tokens_total": "drafted tokens, by drafter",
     "accepted_tokens_total": "drafted tokens that the target accepted, by drafter",
     "oom_total": "requests that failed because memory ran out",

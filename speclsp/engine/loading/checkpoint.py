@@ -91,20 +91,18 @@ def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> Non
         TokenizerMismatch: an id means another text in the draft, or text is split differently.
     """
     ours, theirs = target.get_vocab(with_added_tokens=True), draft.get_vocab(with_added_tokens=True)
-    name = card.draft.name if card.draft else ""
-    if ours != theirs:
-        differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[1])
-        token, number = differing[0]
-        raise TokenizerMismatch(
-            f"{card.target.name} and its draft {name} do not share a tokenizer: {len(differing)} entries differ, "
-            f"the first is {token!r} ({number}). Choose a draft of the same family."
-        )
     sample = "def f(x):\n\treturn [y**2 for y in x if y != 10]  # naïve – 東京\n\n\n    const αβ = `${a}`;\r\n"
-    if target.encode(sample, add_special_tokens=False).ids != draft.encode(sample, add_special_tokens=False).ids:
-        raise TokenizerMismatch(
-            f"{card.target.name} and its draft {name} have the same vocabulary but split text differently. "
-            "Choose a draft of the same family."
-        )
+    split, split_by_draft = (tokenizer.encode(sample, add_special_tokens=False).ids for tokenizer in (target, draft))
+    if ours == theirs and split == split_by_draft:
+        return
+    differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[1])
+    difference = (
+        f"{len(differing)} entries differ, such as {differing[0][0]!r}" if differing else "they split text apart"
+    )
+    raise TokenizerMismatch(
+        f"{card.target.name} and its draft {card.draft.name if card.draft else ''} do not share a tokenizer: "
+        f"{difference}. Choose a draft of the same family."
+    )
 
 
 # ── the weights ──────────────────────────────────────────────────────────────────────────────────────────────

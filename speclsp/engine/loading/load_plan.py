@@ -87,9 +87,9 @@ def pick_format(wanted: str, device: str, parameters: int, prefers_int4: bool = 
         return "int4" if prefers_int4 and path in native.FASTER_IN_INT4 else "int8"
     if 0 < parameters < SMALL_PARAMETERS:
         return "fp32"
-    from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
+    from speclsp.engine.model.cpu_linears import int8_is_exact
 
-    return "int8" if int8_is_exact() else quicker_float()
+    return "int8" if int8_is_exact() else "fp32"
 
 
 def pick_draft_format(parameters: int, device: str) -> str:
@@ -121,15 +121,12 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
     number_format = pick_format(wanted, device, card.target.parameters, auto_choice.prefers_int4(card))
     if device == "cpu":
         check_limit(card, number_format, with_draft=draft_dir is not None)
-        return MemoryPlan(
-            number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
-        )
+        return MemoryPlan(number_format=number_format, context_tokens=context_tokens, slots=SLOTS)
     return memory_plan.fit(
         card,
         gpu_formats(config, card, device, number_format),
         context_tokens,
-        kv_bytes(target_dir),
-        kv_bytes(draft_dir) if draft_dir is not None else 0,
+        kv_bytes(target_dir) + (kv_bytes(draft_dir) if draft_dir is not None else 0),
         process_resources.free_mib(device),
         device,
         matrix_bytes(read_config(target_dir)),

@@ -138,7 +138,7 @@ class LoadedParts:
     device: str
     threads: int  # that compute on a CPU
     target: PlannedModel
-    draft: PlannedModel | None  # None: the model has no draft, or there is no memory for it
+    draft: PlannedModel | None  # None: the model has no draft, or it is off
     opened: PreparedWeights | None  # of the target
     plan: MemoryPlan
     prompter: Prompter
@@ -265,8 +265,6 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
     draft = card.draft if auto_choice.uses_draft(config, device) else None
     draft_dir = store.ensure(draft, models_dir=models_dir, offline=offline, progress=fetch) if draft else None
     plan = pick_plan(config, card, device, target_dir, draft_dir)
-    if not plan.draft:
-        draft_dir = None
     models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
     loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
     target = PlannedModel(weights=card.target, directory=target_dir, number_format=plan.number_format, lora=loras[0])

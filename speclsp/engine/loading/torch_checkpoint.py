@@ -12,7 +12,7 @@ from torch import Tensor
 from speclsp.engine.loading.model_config import ModelConfig
 from speclsp.engine.loading.nf4_linear import linear_maker
 from speclsp.engine.model.bfloat16 import Array
-from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
+from speclsp.engine.model.cpu_linears import int8_is_exact
 from speclsp.engine.model.cuda.cuda_decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import Decoder, Layer, Linear, Norm
 from speclsp.engine.model.kv_cache import CachedModel
@@ -47,7 +47,7 @@ def read(
     if threads and device == "cpu":
         torch.set_num_threads(threads)
     if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
-        number_format = quicker_float()
+        number_format = "fp32"
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
     weights = read_weights(get, config, shape, number_format, device, dtype, progress)
     if device != "cpu":

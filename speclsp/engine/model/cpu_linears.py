@@ -8,9 +8,6 @@ rows cost about as much as one, because the weights are read once (5.3 to 5.9 ms
 
 from __future__ import annotations
 
-from functools import cache
-from time import perf_counter
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -85,28 +82,11 @@ class FloatLinear:
         return torch.cat([F.linear(rows, self.weight, self.bias) for rows in torch.split(x_own, self.rows)]).to(x.dtype)
 
 
-@cache
-def quicker_float(repeats: int = 5) -> str:
-    """The faster of "bf16" and "fp32" for ROWS rows on this CPU. Without bfloat16 instructions, bf16 is emulated.
-
-    Measured once: on a busy machine a second measurement may differ, and so would the bits of the model.
-    """
-    times_s = {}
-    for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
-        linear, x = FloatLinear(torch.ones(2048, 1024, dtype=dtype)), torch.ones(ROWS, 1024)
-        runs_s = []
-        for _ in range(repeats + 1):
-            began_s = perf_counter()
-            linear(x)
-            runs_s.append(perf_counter() - began_s)
-        times_s[name] = min(runs_s[1:])  # the first run chooses a kernel
-    return min(times_s, key=lambda name: times_s[name])
-
-
 def int8_is_exact() -> bool:
     """True if this CPU multiplies int8 without saturation (x86 with VNNI or AMX) and torch has the oneDNN ops.
 
-    Without VNNI, oneDNN adds pairs of products in 16 bits, which can overflow: then bf16 is the correct choice.
+    Without VNNI, oneDNN adds pairs of products in 16 bits, which can overflow. Such a CPU has no instructions for
+    bfloat16 either, so it computes in float32.
     """
     has_ops = hasattr(torch.ops.onednn, "qlinear_prepack") and hasattr(torch.ops.onednn, "qlinear_pointwise")
     vnni = any(

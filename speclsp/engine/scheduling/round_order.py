@@ -43,7 +43,6 @@ class RoundOrder(Generic[AnyEntrant]):
         self.round = 0
         self.last_session: Hashable = None  # of the last round
         self.newest_in_a_row = 0  # consecutive rounds of the newest request while others waited
-        self.longest_wait = 0  # in rounds, so far
         self.anonymous_since = 0  # the round after the last one of a request without a session
 
     def join(self, entrant: AnyEntrant, since: int | None = None) -> None:
@@ -80,14 +79,12 @@ class RoundOrder(Generic[AnyEntrant]):
         """The round from which it has waited; all requests without a session count as one."""
         return max(entrant.since, self.anonymous_since) if entrant.anonymous else entrant.since
 
-    def serve(self, entrant: AnyEntrant) -> int:
-        """Record that `entrant` has the next round; returns the number of rounds it waited."""
+    def serve(self, entrant: AnyEntrant) -> None:
+        """Record that `entrant` has the next round."""
         answers = [other.session for other in self.entrants if not other.prefill_only]
         contested = any(session != entrant.session for session in answers)
         is_newest = contested and entrant.session == answers[-1]
         self.newest_in_a_row = self.newest_in_a_row + 1 if is_newest else 0
-        waited = self.round - entrant.since
-        self.longest_wait = max(self.longest_wait, 0 if entrant.prefill_only else waited)
         self.round += 1
         self.last_session = entrant.session
         for other in self.entrants:
@@ -97,4 +94,3 @@ class RoundOrder(Generic[AnyEntrant]):
             self.anonymous_since = self.round
         entrant.started = True
         entrant.rounds += 1
-        return waited

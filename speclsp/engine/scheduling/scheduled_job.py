@@ -165,12 +165,6 @@ class RequestAccounting:
         if is_another:
             self._prefill = request
 
-    def count_round(self, job: ScheduledJob, preempts: bool, longest_wait_rounds: int) -> None:
-        """Count a round that is given to `job`; `preempts`: another unfinished request had the one before."""
-        if preempts:
-            self._metrics.count("preempted_rounds_total")
-        self._metrics.set("longest_wait_rounds", longest_wait_rounds)
-
     def count_end(self, job: ScheduledJob, end: DoneEvent | ErrorEvent) -> None:
         """Count the end of a request, its tokens and its latencies."""
         metrics = self._metrics

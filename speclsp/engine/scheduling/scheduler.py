@@ -64,7 +64,6 @@ class Scheduler:
         self._device_lost = ""  # the reason, once the device is known not to answer
         self._changed = threading.Condition()  # guards the fields below
         self._order: RoundOrder[ScheduledJob] = RoundOrder()
-        self._last_served: ScheduledJob | None = None
         self._last_request_s: dict[object, float] = {}  # by session, of the last OTHER_SESSION_IDLE_S
         self._closed = False
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -213,8 +212,6 @@ class Scheduler:
         chosen = order.next()
         if chosen is not None:
             order.serve(chosen)
-            before, self._last_served = self._last_served, chosen
-            self._accounting.count_round(chosen, before is not chosen and before in order.entrants, order.longest_wait)
         return chosen
 
     def _run_round(self, job: ScheduledJob) -> DoneEvent | ErrorEvent | None:

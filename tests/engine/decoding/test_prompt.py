@@ -194,7 +194,7 @@ def test_a_draft_with_another_tokenizer_is_refused_with_the_reason(prompter: Pro
 
     other = Tokenizer.from_str(prompter.tokenizer.to_str())
     other.add_tokens(["<|another|>"])
-    with pytest.raises(TokenizerMismatch, match=r"1 entries differ, the first is '<\|another\|>'"):
+    with pytest.raises(TokenizerMismatch, match=r"1 entries differ, such as '<\|another\|>'"):
         checkpoint.check_same_tokenizer(prompter.tokenizer, other, CARD)
     checkpoint.check_same_tokenizer(prompter.tokenizer, Tokenizer.from_str(prompter.tokenizer.to_str()), CARD)
 

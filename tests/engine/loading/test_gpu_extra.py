@@ -156,7 +156,3 @@ def test_the_command_is_one_of_the_tool_that_installed_speclsp(
     monkeypatch.setattr(gpu_extra, "source_url", lambda: url)
     python = Path(sys.executable).as_posix()
     assert gpu_extra.command() == command.format(python=python, cuda=gpu_extra.CUDA_INDEX, cpu=gpu_extra.CPU_INDEX)
-
-
-def test_the_checkout_that_speclsp_was_installed_from_is_found():
-    assert gpu_extra.source_url().startswith("file://"), "PEP 610: an editable install has an address, too"

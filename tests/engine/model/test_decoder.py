@@ -18,7 +18,7 @@ from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, load_plan, nf4_linear
 from speclsp.engine.model import cpu_linears
 from speclsp.engine.model.bfloat16 import Floats
-from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
+from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact
 from speclsp.engine.model.decoder import BLOCK
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import CachedModel
@@ -103,16 +103,6 @@ def reference(decoder: CachedModel) -> Floats:
     return KNOWN[decoder]
 
 
-def test_rewound_tokens_do_not_change_later_logits(decoder: CachedModel):
-    decoder.rewind(0)
-    decoder.catch_up(IDS[:200])
-    decoder.forward([5, 6, 7, 8, 9, 10, 11])
-    decoder.rewind(200)
-    decoder.forward([999] * 20)
-    decoder.catch_up(IDS[:250])
-    assert np.array_equal(decoder.forward(IDS[250:260]), reference(decoder)[250:260])
-
-
 def test_the_last_prefill_step_and_the_first_round_may_share_a_pass(decoder: CachedModel):
     apart = reference_of(decoder, IDS[:200])[-4:]
     decoder.forget()
@@ -122,19 +112,6 @@ def test_the_last_prefill_step_and_the_first_round_may_share_a_pass(decoder: Cac
     assert len(decoder.ids) <= 196
     assert np.array_equal(decoder.forward_with_tail(IDS[len(decoder.ids) : 200], 4), apart)
     assert decoder.ids == IDS[:200]
-
-
-def test_texts_edited_in_turn_do_not_evict_each_other(decoder: CachedModel):
-    a, b = [5] * 120 + IDS[:100], [5] * 120 + IDS[100:200]
-    decoder.forget()
-    assert decoder.catch_up(a) == 0
-    assert decoder.catch_up(b) == 120, "what both share is copied to another slot"
-    assert decoder.catch_up(a) == len(a), "and the first text is still there"
-    assert decoder.catch_up([*a, 7]) == len(a)
-    after = decoder.forward([3, 4, 5])
-    assert np.array_equal(after, reference_of(decoder, [*a, 7, 3, 4, 5])[-3:])
-    decoder.forget()
-    assert decoder.catch_up(a) == 0
 
 
 def test_more_tokens_than_the_cache_can_hold_are_refused_without_loss(wide: Path):
@@ -180,11 +157,9 @@ def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(slice_r
             assert (y - wanted).norm() / wanted.norm() < 0.15
 
 
-def test_a_cpu_without_exact_int8_uses_its_faster_float_format(monkeypatch: pytest.MonkeyPatch):
-    assert quicker_float() in ("bf16", "fp32")
+def test_a_cpu_without_exact_int8_computes_in_float32(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cpu_linears, "int8_is_exact", lambda: False)
     monkeypatch.setattr(native, "best_path", lambda: "")
-    monkeypatch.setattr(cpu_linears, "quicker_float", lambda: "fp32")
     assert load_plan.pick_format("auto", "cpu", 10**9) == "fp32"
 
 

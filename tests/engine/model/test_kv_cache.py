@@ -200,16 +200,6 @@ def test_with_an_archive_the_cache_holds_exactly_the_prompt(prompts: list[list[i
         cache.check()
 
 
-def test_a_text_that_lost_its_slot_comes_back_without_prefill():
-    cache = ArchivingCache()
-    files = [[number] * 200 for number in range(3 * SLOTS)]
-    for ids in files:
-        cache.catch_up(ids)
-    for ids in files:
-        assert cache.catch_up([*ids, 99]) == 200
-        cache.check()
-
-
 def test_a_completion_that_owns_a_slot_keeps_it_when_another_text_comes_back():
     cache = ArchivingCache(most_slots=SLOTS + 1)
     archived = [7] * 200

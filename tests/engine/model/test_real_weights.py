@@ -58,10 +58,3 @@ def test_a_text_of_rare_characters_is_never_cut_within_one(engine: CompletionEng
     for max_tokens in range(1, 9, 1 if soak else 2):
         result = complete_once(engine, Request(raw_prompt=line, max_tokens=max_tokens))
         assert "\N{REPLACEMENT CHARACTER}" not in result.text
-
-
-def test_the_model_completes_an_addition(engine: CompletionEngine):
-    result = complete_once(
-        engine, Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
-    )
-    assert result.text.startswith("a + b")

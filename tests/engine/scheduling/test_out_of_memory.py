@@ -71,19 +71,10 @@ BROKEN = (
 OTHERS = (RuntimeError("shapes cannot be multiplied"), ValueError("out of memory"), WeightsError("CUDA error"))
 
 
-@pytest.mark.parametrize("error", FULL.values(), ids=FULL)
-def test_every_known_out_of_memory_error_is_recognised(error: Exception):
-    assert ran_out_of_memory(error) and not is_device_failure(error)
-
-
-@pytest.mark.parametrize("error", BROKEN, ids=str)
-def test_a_device_failure_differs_from_out_of_memory(error: Exception):
-    assert is_device_failure(error) and not ran_out_of_memory(error)
-
-
-@pytest.mark.parametrize("error", OTHERS, ids=repr)
-def test_an_ordinary_error_is_neither_out_of_memory_nor_a_device_failure(error: Exception):
-    assert not is_device_failure(error) and not ran_out_of_memory(error)
+@pytest.mark.parametrize("error", (*FULL.values(), *BROKEN, *OTHERS), ids=repr)
+def test_an_error_means_that_memory_ran_out_or_that_the_device_failed_or_neither(error: Exception):
+    assert ran_out_of_memory(error) is (error in FULL.values())
+    assert is_device_failure(error) is (error in BROKEN)
 
 
 def test_a_cleared_error_keeps_no_object_alive():

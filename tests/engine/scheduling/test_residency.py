@@ -135,15 +135,23 @@ def test_the_first_maintain_loads_and_until_then_requests_are_refused_with_the_p
     assert residency.ready_event.is_set()
 
 
-def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
-    world.error = WeightsError("model.safetensors is cut short: pull again.")
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (WeightsError("model.safetensors is cut short: pull again."), "model.safetensors is cut short: pull again."),
+        (RuntimeError("two\nlines"), "RuntimeError: two lines"),
+        (MemoryError(), "MemoryError: "),
+    ],
+)
+def test_a_first_load_that_fails_stays_an_error_and_says_why_in_one_line(world: World, error: Exception, line: str):
+    world.error = error
     residency = world.new_residency()
     residency.maintain()
     for _ in range(3):
         world.now_s += 2 * RETRY_S
         world.ask(residency)
         assert (residency.state, residency.completer) == ("error", None)
-        assert residency.refusal() == residency.message == "model.safetensors is cut short: pull again."
+        assert residency.refusal() == residency.message == line
     assert world.loads == 1 and residency.next_due_s() is None
 
 
@@ -201,33 +209,22 @@ def test_a_request_reloads_the_model_and_waits_for_it(world: World, residency: R
     assert residency.state == "asleep", "and it falls asleep again"
 
 
-def test_a_failed_reload_reports_why_and_a_later_request_tries_again(world: World, residency: Residency):
-    world.run(residency, IDLE_S)
-    world.error = WeightsError("model.safetensors is cut short: pull again.")
-    world.ask(residency)
-    assert (residency.state, residency.completer) == ("error", None)
-    assert residency.message == "model.safetensors is cut short: pull again."
-    assert residency.refusal() == residency.message, "a key that is typed now does not load again"
-    world.ask(residency)
-    assert world.loads == 2
-    world.error = None
-    world.now_s += RETRY_S
-    assert residency.refusal() == ""
-    world.ask(residency)
-    assert (residency.state, residency.refusal(), world.loads) == ("ok", "", 3)
-
-
 @pytest.mark.parametrize(
-    "error",
-    [OutOfMemory("pair", 3000, 2900, "cpu", "small"), MemoryError("no room"), RuntimeError("CUDA out of memory")],
+    ("error", "state"),
+    [
+        (WeightsError("model.safetensors is cut short: pull again."), "error"),
+        (OutOfMemory("pair", 3000, 2900, "cpu", "small"), "asleep"),
+        (MemoryError("no room"), "asleep"),
+        (RuntimeError("CUDA out of memory"), "asleep"),
+    ],
 )
-def test_a_reload_without_room_stays_unloaded_and_a_later_request_tries_again(
-    world: World, residency: Residency, error: Exception
+def test_a_failed_reload_reports_why_and_a_later_request_tries_again(
+    world: World, residency: Residency, error: Exception, state: str
 ):
     world.run(residency, IDLE_S)
     world.error = error
     world.ask(residency)
-    assert (residency.state, residency.completer) == ("asleep", None)
+    assert (residency.state, residency.completer) == (state, None)
     assert str(error) in residency.message and residency.refusal() == residency.message
     world.ask(residency)
     assert world.loads == 2, "a key that is typed now does not load again"
@@ -267,14 +264,6 @@ def test_memory_that_runs_out_again_within_a_minute_unloads_and_the_next_request
     assert (residency.state, residency.message, world.loads) == ("ok", "", 2)
     world.run_out(residency)
     assert residency.state == "ok", "a loaded model begins anew"
-
-
-def test_the_model_is_not_unloaded_while_a_completion_is_under_way(world: World, residency: Residency):
-    for _ in range(3):
-        world.run_out(residency, busy=True)
-    assert residency.state == "ok" and world.parts_mib == {"model": MODEL_MIB, "cache": 0}
-    residency.maintain()
-    assert residency.state == "asleep"
 
 
 # ── failures of the device ───────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Memory plans: the number format, context, cache slots and draft with which a model fits on a device."""
+"""Memory plans: the number format, context and cache slots with which a model and its draft fit on a device."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from speclsp.weights.cards import Card
 PREFILL_WIDTHS = (64, 256)  # rows of a prefill pass
 CAPACITY_STEP = 512  # a slot's capacity is a multiple of it: whole parts of the split attention
 CARD_CONTEXT_TOKENS = 2048  # a card's memory_mib includes one cache slot of this length
-MIN_CONTEXT_TOKENS = 1024  # a shorter context costs more than a model without a draft
+MIN_CONTEXT_TOKENS = 1024  # a shorter context costs more than 4 bits
 GRAPHS_MIB = 352  # captured graphs, the attention's parts, and a slice of weights that prefill dequantizes
-DRAFT_BYTES = 1.0  # per parameter of a draft in nf4, as embedding and head keep 16 bits
 
 log = logging.getLogger("speclsp.engine.cuda")
 
@@ -29,7 +28,6 @@ class MemoryPlan:
     number_format: str  # of the target
     context_tokens: int
     slots: int
-    draft: bool
     need_mib: int = 0
 
 
@@ -38,23 +36,21 @@ def fit(
     number_formats: Sequence[str],
     context_tokens: int,
     kv_bytes: int,
-    draft_kv_bytes: int,
     free_mib: int,
     device: str,
     matrix_bytes: int = 0,
 ) -> MemoryPlan:
-    """The first plan that fits: fewer slots, then a shorter context, then no draft, then the next number format.
+    """The first plan that fits: fewer slots, then a shorter context, then the next number format.
 
     Args:
         number_formats: the target's, best first.
-        kv_bytes: of one token in the target's KV cache.
-        draft_kv_bytes: the same of the draft; 0 when there is none.
+        kv_bytes: of one token in the KV caches of target and draft.
         matrix_bytes: of the target's largest matrix in 16 bits: prefill in nf4 dequantizes one at a time.
 
     Raises:
         OutOfMemory: no plan fits; names a smaller model that does, if there is one.
     """
-    plans = list(plans_for(card, number_formats, context_tokens, kv_bytes, draft_kv_bytes, matrix_bytes))
+    plans = list(plans_for(card, number_formats, context_tokens, kv_bytes, matrix_bytes))
     chosen = next((plan for plan in plans if plan.need_mib <= free_mib), None)
     if chosen is None:
         need_mib = min(plan.need_mib for plan in plans)
@@ -75,29 +71,18 @@ def plans_for(
     number_formats: Sequence[str],
     context_tokens: int,
     kv_bytes: int,
-    draft_kv_bytes: int,
     matrix_bytes: int = 0,
 ) -> Iterator[MemoryPlan]:
     """All plans for a model, best first."""
     contexts = [context_tokens]
     while contexts[-1] // 2 >= MIN_CONTEXT_TOKENS:
         contexts.append(contexts[-1] // 2)
-    draft_mib = card.draft.parameters * DRAFT_BYTES / 2**20 if card.draft else 0.0
     for number_format in number_formats:
         work_mib = GRAPHS_MIB + (matrix_bytes / 2**20 if number_format == "nf4" else 0.0)
-        for draft in (True, False) if draft_kv_bytes else (False,):
-            for context in contexts:
-                for slots in (SLOTS, 1) if context == context_tokens else (1,):
-                    counted = CARD_CONTEXT_TOKENS * (kv_bytes + (draft_kv_bytes or 0))
-                    kv = slots * capacity_for(context) * (kv_bytes + (draft_kv_bytes if draft else 0))
-                    need = card.memory_mib.get(number_format, 0) + (kv - counted) / 2**20 + work_mib
-                    yield MemoryPlan(
-                        number_format=number_format,
-                        context_tokens=context,
-                        slots=slots,
-                        draft=draft,
-                        need_mib=math.ceil(need - (0.0 if draft else draft_mib)),
-                    )
+        for context, slots in ((context_tokens, SLOTS), *((context, 1) for context in contexts)):
+            more_kv_mib = (slots * capacity_for(context) - CARD_CONTEXT_TOKENS) * kv_bytes / 2**20
+            need_mib = math.ceil(card.memory_mib.get(number_format, 0) + more_kv_mib + work_mib)
+            yield MemoryPlan(number_format=number_format, context_tokens=context, slots=slots, need_mib=need_mib)
 
 
 def capacity_for(context_tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""Memory plans: what is loaded where not all of it fits; and rounds of a recorded trace."""
+"""Memory plans: what is loaded where not all of it fits."""
 
 from __future__ import annotations
 
@@ -8,35 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.speed.gpu.rounds import rounds_needed
 from speclsp.engine.model.cuda import memory_plan
 from speclsp.errors import OutOfMemory
 from speclsp.weights import auto_choice, cards
 
 SEVEN = cards.load("qwen2.5-coder-7b")
-KV_BYTES, DRAFT_KV_BYTES = 57344, 12288
+KV_BYTES, DRAFT_KV_BYTES = 57344 + 12288, 12288
 
 
 def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> memory_plan.MemoryPlan:
-    return memory_plan.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
+    return memory_plan.fit(SEVEN, formats, context_tokens, KV_BYTES, free_mib, "cuda")
 
 
 def test_plans_release_the_cheapest_memory_first():
     full = fit(10**6)
-    assert (full.number_format, full.context_tokens, full.slots, full.draft) == ("bf16", 4096, 3, True)
+    assert (full.number_format, full.context_tokens, full.slots) == ("bf16", 4096, 3)
     assert 15_370 < full.need_mib < 17_500
     one_slot = fit(full.need_mib - 1)
     assert (one_slot.context_tokens, one_slot.slots) == (4096, 1)
     shorter = fit(one_slot.need_mib - 1)
-    assert (shorter.context_tokens, shorter.draft) == (2048, True)
-    no_draft = fit(fit(shorter.need_mib - 1).need_mib - 1)
-    assert (no_draft.number_format, no_draft.draft) == ("bf16", False)
+    assert (shorter.number_format, shorter.context_tokens, shorter.slots) == ("bf16", 2048, 1)
     assert fit(12_000).number_format == "nf4"
 
 
 @given(free_mib=st.integers(5_000, 30_000))
 def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
-    plans = list(memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES))
+    plans = list(memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES))
     if min(plan.need_mib for plan in plans) > free_mib:
         return
     plan = fit(free_mib)
@@ -46,7 +43,7 @@ def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
 
 def test_a_plan_in_nf4_has_room_for_the_matrix_that_prefill_dequantizes():
     with_matrix, without = (
-        [*memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES, matrix_bytes)]
+        [*memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, matrix_bytes)]
         for matrix_bytes in (300 * 2**20, 0)
     )
     for plan, other in zip(with_matrix, without, strict=True):
@@ -67,9 +64,9 @@ def test_a_model_that_auto_chooses_in_nf4_can_be_loaded(name: str):
     card, (hidden, inner, layers, kv_heads) = cards.load(name), SIZES[name]
     free_mib = card.memory_mib["nf4"] + cards.MARGIN_MIB
     assert auto_choice.obstacle(card, "cuda", free_mib, 10_000.0) == ""
-    kv_bytes, matrix_bytes = 4 * layers * kv_heads * 128, 2 * 2 * hidden * inner
-    plan = memory_plan.fit(card, ("nf4",), 4096, kv_bytes, DRAFT_KV_BYTES, free_mib, "cuda", matrix_bytes)
-    assert plan.draft
+    kv_bytes, matrix_bytes = 4 * layers * kv_heads * 128 + DRAFT_KV_BYTES, 2 * 2 * hidden * inner
+    plan = memory_plan.fit(card, ("nf4",), 4096, kv_bytes, free_mib, "cuda", matrix_bytes)
+    assert plan.need_mib <= free_mib
 
 
 def test_the_error_for_a_small_gpu_names_a_model_that_fits():
@@ -80,18 +77,3 @@ def test_the_error_for_a_small_gpu_names_a_model_that_fits():
     assert smaller.target.parameters < SEVEN.target.parameters
     with pytest.raises(OutOfMemory):
         fit(12_000, formats=("bf16",))
-
-
-# ── the GPU benchmark ───────────────────────────────────────────────────────────────────────────────────
-
-
-@given(agrees=st.lists(st.booleans(), min_size=1, max_size=40), gamma=st.integers(1, 9))
-def test_a_replayed_trace_takes_as_many_rounds_as_decoding(agrees: list[bool], gamma: int):
-    text = list(range(100, 100 + len(agrees)))
-    draft = [token if right else 0 for token, right in zip(text, agrees, strict=True)]
-    done = rounds_taken = 0
-    while done < len(text):
-        guesses = draft[done : done + gamma]
-        accepted = next((i for i, guess in enumerate(guesses) if guess != text[done + i]), len(guesses))
-        done, rounds_taken = done + accepted + 1, rounds_taken + 1
-    assert rounds_needed(agrees, gamma, len(agrees)) == rounds_taken
