@@ -138,9 +138,7 @@ class CompletionConfig:
             "always": "Several lines everywhere.",
         },
     )
-    max_tokens: int = setting(
-        96, "Maximum length of a suggestion, in tokens. A sure list goes on to 128.", low=1, high=4096
-    )
+    max_tokens: int = setting(96, "Maximum length of a suggestion, in tokens.", low=1, high=4096)
     max_tokens_single_line: int = setting(
         32, "Maximum length of a suggestion inside a line, in tokens.", advanced=True, low=1, high=4096
     )

@@ -229,41 +229,15 @@ class Pipeline:
         job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
-        stream = await self._read_to_end(job, stream)
+        await self._wait_for_end(job, stream)
         return self._read(job, stream, job.plan or plan), stream
 
-    def _continue(
-        self, job: CompletionJob, earlier: Stream, plan: SuggestionPlan, backend: Backend, request: FimRequest
-    ) -> Stream:
-        """A stream that answers `request` from the tokens of an ended one on."""
-        request = replace(request, begin=tuple(earlier.ids), branches=0)
-        pieces, linger_s = backend.stream(request), earlier.linger_s
-        job.stream = self._streams.begin(pieces, earlier.origin, plan, job, request, linger_s, earlier=earlier)
-        return job.stream
-
-    async def _read_to_end(self, job: CompletionJob, stream: Stream) -> Stream:
-        """Wait for the end of a stream. A list that its token limit cuts is continued; returns the last stream.
-
-        A block that takes long ends with its first line, if further lines can join that.
-        """
+    async def _wait_for_end(self, job: CompletionJob, stream: Stream) -> None:
+        """Wait for the end of a stream. A slow block ends with its first line, if further lines can join that."""
         if job.may_grow and self._client_follows_growth and self.may_work_ahead():
             wait_s = max(0.0, BLOCK_SHARE * job.completion.timeout_ms - job.elapsed_ms()) / 1000
             asyncio.get_running_loop().call_later(wait_s, self._end_with_first_line, job, stream)
         await job.wait_for(stream)
-        while stream.stop == "limit" and stream.plan is not None and stream.ids:
-            logprobs = [span.logprob for span in stream.token_spans]
-            limit = stream.plan.extended_tokens(stream.rest or "", logprobs)
-            backend, request, left_ms = self._backend(), stream.request, job.completion.timeout_ms - job.elapsed_ms()
-            if not limit or backend is None or request is None or left_ms <= 1:
-                break
-            known_tokens = len(stream.ids)
-            stream = self._continue(
-                job, stream, stream.plan, backend, replace(request, max_tokens=limit, deadline_ms=round(left_ms))
-            )
-            await job.wait_for(stream)
-            if len(stream.ids) <= known_tokens:  # the context is full
-                break
-        return stream
 
     def _end_with_first_line(self, job: CompletionJob, stream: Stream) -> None:
         """End a block with its first line, unless it has ended or is another job's by now."""
@@ -296,7 +270,8 @@ class Pipeline:
         if stream is None:
             return None
         if stream.retarget(job.snapshot, plan):
-            stream, shown = await self._read_to_end(job, stream), job.plan or plan
+            await self._wait_for_end(job, stream)
+            shown = job.plan or plan
             if stream.error is not None or not (stream.diverged or stream.nothing_left or stream.wants_more(shown)):
                 return self._read(job, stream, shown)
         job.stream, job.plan = None, plan
@@ -313,8 +288,18 @@ class Pipeline:
         if backend is None or plan is None or request is None:
             return None
         plan, deadline_ms = plan.with_further_lines(), round(job.completion.timeout_ms)
-        request = replace(request, max_tokens=plan.max_tokens, deadline_ms=deadline_ms, idle=True)
-        stream = await self._read_to_end(job, self._continue(job, earlier, plan, backend, request))
+        request = replace(
+            request,
+            begin=tuple(earlier.ids),
+            branches=0,
+            max_tokens=plan.max_tokens,
+            deadline_ms=deadline_ms,
+            idle=True,
+        )
+        pieces, linger_s = backend.stream(request), earlier.linger_s
+        stream = self._streams.begin(pieces, earlier.origin, plan, job, request, linger_s, earlier=earlier)
+        job.stream = stream
+        await self._wait_for_end(job, stream)
         job.trace.stop = stream.stop
         if stream.error is not None:
             raise stream.error

@@ -170,7 +170,6 @@ class Stream:
     def continue_from(self, earlier: Stream) -> None:
         """Begin with the text of `earlier`, whose tokens the engine is about to repeat, and with its reader's place."""
         self.text, self.ids, self.token_spans = earlier.text, list(earlier.ids), list(earlier.token_spans)
-        self.branches = earlier.branches
         self._repeated_ids = len(earlier.ids)
         self.reader_snapshot, self.typed = earlier.reader_snapshot, earlier.typed
 
@@ -239,13 +238,11 @@ class Streams:
     ) -> Stream:
         """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet.
 
-        `earlier`: the ended stream whose tokens it begins with, and whose entry in the list it gets.
+        `earlier`: the ended stream whose tokens it begins with.
         """
         stream = Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
         if earlier is not None:
             stream.continue_from(earlier)
-            if self._listed.get(earlier.origin.uri) is earlier:
-                self.enlist(stream)
         return stream
 
     def enlist(self, stream: Stream) -> None:

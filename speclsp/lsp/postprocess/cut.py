@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess import closers, prose, repetition, surroundings
+from speclsp.lsp.postprocess import closers, repetition, surroundings
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import hidden_characters, lexical_rules
 from speclsp.lsp.visibility import secret_text
@@ -20,6 +20,7 @@ from speclsp.plain_text import is_word
 MAX_LINES = 12
 LOOK_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
+_FENCE = re.compile(r"(?m)^[ \t]*(?:```|~~~)")  # of Markdown
 _NEXT_LINE = re.compile(r"\n(?:[ \t]*\S|[ \t]*\n)")  # a line that has begun, or a blank one
 
 
@@ -52,7 +53,7 @@ class CutRules:
     def cut(self, text: str, *, truncated: bool = False) -> Cut:
         """The end of the suggestion in `text`. `truncated`: it ends in mid-line, and nothing more will come."""
         limit, kept = None, text
-        rules = (self._forbidden, self._end_of_prose, self._end_of_string, self._second_repetition)
+        rules = (self._forbidden, self._end_of_prose, self._end_of_string, self._clause_loop)
         for rule in rules:
             limit = rule(kept) or limit
             kept = text[: limit.end] if limit is not None else text
@@ -77,16 +78,11 @@ class CutRules:
         return None
 
     def _end_of_prose(self, text: str) -> Cut | None:
-        """The end of the comment, docstring or fence around the cursor, if `text` holds it."""
+        """The end of the comment or docstring around the cursor, or the fence behind code, if `text` holds it."""
         around, line = self.around, self.around.line[-LOOK_BACK:]
-        if around.fences != "text":
-            fence = prose.FENCE.search(line + text)
-            end = fence.end() - len(line) if fence else 0
-            if fence and end > 0:
-                if around.fences == "ends" and not around.closed:
-                    return Cut(end, False)
-                reason = Reason.REPEATS_BELOW if around.closed else Reason.FORBIDDEN
-                return Cut.rejecting(max(0, end - len(fence[0])), reason)
+        fence = _FENCE.search(line + text) if around.kind == "code" else None
+        if fence and fence.end() > len(line):
+            return Cut.rejecting(max(0, fence.start() - len(line)), Reason.FORBIDDEN)
         start = text.find(around.closing) if around.closing and around.closed else -1
         return Cut.rejecting(start, Reason.REPEATS_BELOW) if start >= 0 else None
 
@@ -102,17 +98,14 @@ class CutRules:
             return Cut.rejecting(0, Reason.BREAKS)
         return Cut(end, end + 1 < len(text), Reason.REPEATS_LINE)
 
-    def _second_repetition(self, text: str) -> Cut | None:
-        """The second time that a clause or sentence of a line is written, if the third one follows."""
-        around, start = self.around, 0
-        before = around.line[-LOOK_BACK:]
-        for line in text.splitlines(keepends=True):
-            for low, high, is_prose in repetition.passages(before, line, around):
-                second = repetition.second_repetition((before + line)[low:high], prose=is_prose)
-                if second is not None and low + second < len(before) + len(line):
-                    return Cut.rejecting(start + max(0, low + second - len(before)), Reason.LOOPS)
-            start += len(line)
-            before = ""
+    def _clause_loop(self, text: str) -> Cut | None:
+        """The end of a clause or sentence that follows twice more in a line of prose."""
+        start, before = 0, self.around.line[-LOOK_BACK:]
+        for line in text.splitlines(keepends=True) if self.around.kind != "code" else ():
+            end = repetition.clause_loop(before + line, len(before))
+            if end is not None:
+                return Cut.rejecting(start + max(0, end - len(before)), Reason.LOOPS)
+            start, before = start + len(line), ""
         return None
 
     def _secret(self, text: str, *, truncated: bool) -> Cut | None:

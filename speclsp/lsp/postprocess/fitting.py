@@ -19,18 +19,14 @@ from speclsp.plain_text import is_inside_word
 
 _OPENER = {")": "(", "]": "[", "}": "{"}
 _MAX_CHOICES = 4  # that are tried for a text that breaks the syntax
-_MAX_ENDS = 12  # ends within its first line that are tried
 _MAX_REPEATED = 4  # characters of the rest that may occur in a text; twice as many in a comment
 _MAX_CLOSED = 40  # unmatched closers in a text; behind them a model repeats ")" for ever
 _OWN_CLOSERS = {**_OPENER, ">": "<"}  # in a text whose brackets are not matched: a comment, and type arguments
 _CLOSERS = ")]}\"'`;,>"
-_APOSTROPHE = re.compile(r"(?<=\w)['’]\w")
 _UNFINISHED = re.compile(r"(?:[=\-]>|[-=+*/%&|^<~.:({\[\\])\s*\Z")  # at the end of a text
 Choice = tuple[str, int]  # (text to insert, characters of the rest of the line that it replaces)
-# After the end of a text: an operator, or another word. After a line break: only what cannot begin a line.
-_GOES_ON = re.compile(
-    r"[ \t]*(?!//|/\*|--|#)(?:[-=+*/%&|^<>?!~@:.([{\\'\"`]|\w)|\s*\n\s*(?:[.?:{]|=>|->|&&|\|\||(?:and|or|else)\b)"
-)
+# Behind a line break: what cannot begin a line.
+_GOES_ON = re.compile(r"\s*\n\s*(?:[.?:{]|=>|->|&&|\|\||(?:and|or|else)\b)")
 
 
 def fit(text: str, around: Surroundings) -> Choice:
@@ -52,34 +48,18 @@ def fit(text: str, around: Surroundings) -> Choice:
 def alternatives(text: str, around: Surroundings) -> Iterator[tuple[int, Choice | None]]:
     """Candidates for a text that breaks the syntax: (length of the text, choice; None for that of `fit`).
 
-    The whole text with other choices, then fewer lines, then the first line up to a possible end.
+    The whole text with other choices, then fewer lines.
     """
     choices = _choices(text, around)
     ranked = sorted(choices, key=lambda choice: imbalance(choice[0], choice[1], around))
     yield from ((len(text), choice) for choice in ranked[:_MAX_CHOICES] if len(ranked) > 1)
     lines = [match.start() for match in re.finditer(r"\n", text) if text[: match.start()].strip()]
     yield from ((at, None) for at in reversed(lines) if not _goes_on(text, at, around))
-    first = lines[0] if lines else len(text)
-    whole, head = around.line + text[:first], len(around.line)
-    ends = [
-        (token.start if token.kind == "comment" else token.end) - head
-        for token in lexical_rules.tokens(whole, around.rules)
-        if token.kind != "bracket" or whole[token.start] not in _OPENER.values()
-    ]
-    ends += [match.start() for match in re.finditer(r"(?<=;)|\*/|-->|\"\"\"|'''", text[:first])]
-    ends.append(len(text[:first].rstrip().rstrip(")]}\"'`")))
-    ends = sorted({at for at in ends if 0 < at < first and not _goes_on(text, at, around)}, reverse=True)
-    for at in ends[:_MAX_ENDS]:
-        openers = pair(whole[: head + at], around.rules).openers
-        if not openers or openers[-1].start < head:  # the text closes what it opens
-            yield at, None
 
 
 def _goes_on(text: str, at: int, around: Surroundings) -> bool:
-    """True if `text[:at]` ends before something that changes its meaning, such as `=>`, an operator or a bracket."""
-    if around.kind != "code":
-        return any(_APOSTROPHE.match(text, quote) for quote in (at - 1, at))
-    if text[at - 1 : at] == ";":
+    """True if the line that ends at `at` goes on in the next line, or in the rest of the cursor's line."""
+    if around.kind != "code" or text[at - 1 : at] == ";":
         return False
     is_mid_line = bool(around.rest.strip())
     return bool((is_mid_line and _UNFINISHED.search(text[:at])) or _GOES_ON.match(text, at))

@@ -33,10 +33,6 @@ from speclsp.plain_text import is_word
 _MAX_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192  # searched for NUL at the start of the file and around the cursor
 _MAX_CHARACTERS = 8192  # of generated text: no suggestion is as long, and every rule here is fast for this length
-_LIST_TOKENS = 128  # maximum length of a text that the token limit cut in a list
-_STEP_TOKENS = 32  # by which the limit grows, while the model is sure
-_SURE_TOKENS = 16  # the last tokens of a text; measured lists have a mean log-probability of -0.11 to 0 in them
-_SURE_LOGPROB = -0.2
 CHECK_MS = 20.0  # budget of the syntax check; it usually takes less than 1, in 3 of 100 cases more than 8
 REPAIR_MS = 12.0  # additional budget to find a shorter text that does not break the syntax
 
@@ -102,17 +98,6 @@ class SuggestionPlan(CutRules):
     def with_further_lines(self) -> SuggestionPlan:
         """The plan of the same suggestion with the lines that follow its first one."""
         return replace(self, multiline=True, max_tokens=self.further_tokens, further_tokens=0)
-
-    def extended_tokens(self, text: str, logprobs: Sequence[float]) -> int:
-        """A higher token limit for a text that the limit cut in a list of which the model is sure; 0 for any other.
-
-        `logprobs`: those of the tokens so far.
-        """
-        tokens, last = len(logprobs), logprobs[-_SURE_TOKENS:]
-        is_sure = len(last) == _SURE_TOKENS and sum(last) >= _SURE_TOKENS * _SURE_LOGPROB
-        if self.verbatim or not is_sure or tokens >= _LIST_TOKENS or not whole_end.is_in_list(text, self.around):
-            return 0
-        return min(_LIST_TOKENS, tokens + _STEP_TOKENS)
 
     def finished(self, text: str) -> bool:
         """True if the text streamed so far holds all that will be shown."""

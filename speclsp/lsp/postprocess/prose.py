@@ -1,61 +1,25 @@
-"""Ends of text that is not code: strings, comments, docstrings, Markdown, and the code in its fences.
+"""Ends of text that is not code: strings, comments and docstrings.
 
 Prose is completed to the end of its line. The end mark of a comment or docstring occurs once, in the suggestion or in
-the text below. If the lines of a comment begin with a star, every line does. In Markdown, the lines between two fences
-are code in the language that the first fence names; all other text is prose. A suggestion inside a string that is
-closed right of the cursor ends inside it.
+the text below. If the lines of a comment begin with a star, every line does. Inside a string that is closed right of
+the cursor, a suggestion ends before the quote.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.languages.record import UNKNOWN_RULES, LexicalRules
 
-_FENCE = re.compile(r"(?m)^[ \t>]*(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
-FENCE = re.compile(r"(?m)^[ \t]*(?:```|~~~)")  # the beginning of a fence line
 _LOOK_AHEAD = 20_000  # characters that are searched for the end mark
 _QUOTES = LexicalRules(  # in text of any kind; the apostrophe of a word and a quoted list of Lisp begin no string
     string=r"""(?<![\w)])(?P<quote>["'`])(?![(\[])(?:\\.|(?!(?P=quote))[^\\\n])*(?P=quote)""", brackets=""
 )
-_REGEX = LexicalRules(string=r"(?<![\w)])/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])*/", brackets="")
 _STRING_END = re.compile(r"(?:\"\"\"|'''|\]=*\]|[\"'`/]#*)\Z")
 _HOLE = re.compile(r"[$#]\{|\$\(|\\\(")  # interpolated code begins
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """Code in Markdown: offsets of its lines, without the fences."""
-
-    language: str
-    start: int
-    end: int
-    closed: bool
-
-
-def fenced(text: str, cursor: int) -> Fenced | None:
-    """The fenced code around `cursor` in a Markdown text."""
-    opened: re.Match[str] | None = None
-    for fence in _FENCE.finditer(text):
-        marks, info = fence["marks"], fence["info"].strip()
-        if opened is None:
-            if fence.end() >= cursor:
-                return None
-            opened = fence
-        elif marks[0] == opened["marks"][0] and len(marks) >= len(opened["marks"]) and not info:
-            if fence.start() > cursor:
-                return _code(opened, fence.start(), closed=True)
-            opened = None
-    return _code(opened, len(text), closed=False) if opened is not None else None
-
-
-def _code(opened: re.Match[str], end: int, *, closed: bool) -> Fenced:
-    language = re.match(r"[{.\s]*([\w+#-]*)", opened["info"])
-    return Fenced(language[1] if language else "", opened.end() + 1, end, closed)
 
 
 def closing_of(before: str, kind: str, rules: LexicalRules) -> str:
@@ -114,8 +78,6 @@ def strings_around(before: str, rest: str, after: str, kind: str, rules: Lexical
         inner = _string_around(line, rest, "", _QUOTES)
         if inner is not None:
             yield inner
-    if kind == "string" and string is None and (pattern := _string_around(line, rest, "", _REGEX)) is not None:
-        yield pattern
 
 
 def _string_around(before: str, rest: str, after: str, rules: LexicalRules) -> ClosedString | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from speclsp.lsp.postprocess.surroundings import Surroundings
@@ -16,13 +15,9 @@ from speclsp.plain_text import is_inside_word
 _WORD = re.compile(r"\w+")
 _NEAR_LINES = 3
 _COMMENT_OR_ANNOTATION = re.compile(r"\s*(?://|/?\*|#|--|@|\[)")
-_PROSE_WORD = re.compile(
-    r"[\u3040-\u30ff\u3400-\u9fff][。！？，；：]?|[^\s\u3040-\u30ff\u3400-\u9fff]+"
-)  # Chinese: one character
-_MAX_PERIOD = 24  # words of a loop
-_MAX_WORDS = 400  # of a text, in which a loop is searched
-_MIN_LETTERS = 8  # of a loop in prose; a Chinese character counts as two
-_LOGICAL = frozenset(("and", "or", "&&", "||", "elif"))
+_CLAUSE_LOOP = re.compile(r"(\w[^\n]{4,118}?\S)(?:\s*\1){2}(?=\W)", re.IGNORECASE)
+_LOOP_CHARACTERS = 1000  # of a line, in which a loop is searched
+_LETTER_BYTES = 8  # of the letters in a loop: a table of numbers is none, and a Chinese character counts as three
 _COMMON = frozenset(
     (
         *("end", "fi", "done", "esac", "else", "try", "do", "then", "begin", "finally", "pass", "break", "continue"),
@@ -115,70 +110,12 @@ def find_words(words: str, text: str) -> int:
     return start
 
 
-def second_repetition(text: str, *, prose: bool) -> int | None:
-    """The offset where a clause or sentence that loops begins for the second time; None without a loop.
+def clause_loop(text: str, since: int = 0) -> int | None:
+    """The end of a clause or sentence that follows twice more, up to an end behind `since`; None without one.
 
-    A loop is 2 to 24 words in a row, for the third time; of 4 words or more in prose, the third time begun. In prose
-    the words hold at least 8 letters together: a table of numbers is no loop. In code one of them is a logical
-    operator: the entries of a list may well be equal, the operands of `or` may not. A last word without a blank after
-    it may still grow and is not counted: a longer text has the same loop.
+    The loop that is complete first counts, so a longer text has the same one.
     """
-    matches = islice(_PROSE_WORD.finditer(text), _MAX_WORDS)
-    words = [
-        (match[0].casefold() if prose else match[0], match.start()) for match in matches if match.end() < len(text)
-    ]
-    runs = dict[int, int]()  # period -> words so far that equal the one a period before
-    places: defaultdict[str, list[int]] = defaultdict(list)  # word -> its indices
-    for index, (word, _at) in enumerate(words):
-        periods = [index - place for place in places[word] if 1 < index - place <= _MAX_PERIOD]
-        runs = {period: runs.get(period, 0) + 1 for period in reversed(periods)}
-        places[word].append(index)
-        for period in runs:
-            least = period + 1 if prose and period > 3 else 2 * period - (not prose)
-            loop = [word for word, _at in words[index - period + 1 : index + 1]]
-            if runs[period] >= least and _may_loop(loop, prose=prose):
-                second = index - runs[period] + 1
-                return words[_clause_start(words, second, period, prose=prose)][1]
-    return None
-
-
-def _may_loop(words: Sequence[str], *, prose: bool) -> bool:
-    """True if a person would not write these words three times in a row."""
-    if not prose:
-        return not _LOGICAL.isdisjoint(words)
-    letters = sum(1 + (character > "\u2fff") for word in words for character in word if character.isalpha())
-    return letters >= _MIN_LETTERS and len(set(words)) > 1
-
-
-def _clause_start(words: Sequence[tuple[str, int]], second: int, period: int, *, prose: bool) -> int:
-    """The index near `second` at which a sentence begins, else a clause, else `second`; in code, a logical operator."""
-    nearest = sorted(range(second - period + 1, second + period), key=lambda index: (abs(index - second), index))
-    inside = [index for index in nearest if 0 < index < len(words)]
-    if not prose:
-        return next((index for index in inside if index >= second and words[index][0] in _LOGICAL), second)
-    for ends in (tuple(".!?。！？"), tuple(",;:，；：")):
-        for index in inside:
-            if words[index - 1][0].rstrip("\"')").endswith(ends):
-                return index
-    return second
-
-
-def passages(before: str, line: str, around: Surroundings) -> Iterator[tuple[int, int, bool]]:
-    """The parts of a line that may hold a loop: (start, end, True for prose), in comments, strings and code.
-
-    `before` is the part of the line before the suggestion.
-    """
-    whole = before + line
-    if around.kind in ("comment", "prose"):
-        yield 0, len(whole), True
-        return
-    code_end = len(whole)
-    for token in lexical_rules.tokens(whole, around.rules):
-        if token.kind == "bracket":
-            continue
-        if "comment" in token.kind or whole.count(" ", token.start, token.end) > 1:
-            code_end = min(code_end, token.start)
-        if token.end > len(before):
-            yield token.start, token.end, True
-    if around.kind == "code" and code_end > len(before):
-        yield 0, code_end, False
+    starts = (word.start() for word in _WORD.finditer(text, 0, _LOOP_CHARACTERS))
+    matches = [match for start in starts if (match := _CLAUSE_LOOP.match(text, start)) and match.end() > since]
+    loops = [match for match in matches if len("".join(filter(str.isalpha, match[1])).encode()) >= _LETTER_BYTES]
+    return min(loops, key=re.Match.end).end(1) if loops else None

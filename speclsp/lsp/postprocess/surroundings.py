@@ -39,10 +39,9 @@ class Surroundings:
     before: str  # code up to the cursor, from where brackets are likely to be balanced
     after: str
     closing: str = ""  # the end mark of the comment or long string around the cursor
-    closed: bool = False  # the end mark, or the closing fence in Markdown, stands below
+    closed: bool = False  # the end mark stands below
     code: str = ""  # in a string: the code that it interpolates, from its opening brace to the cursor
     strings: tuple[prose.ClosedString, ...] = ()  # the strings around the cursor that are closed right of it
-    fences: str = "never"  # a line like "```": "never" occurs, "ends" the code, or is "text"
 
 
 def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundings:
@@ -51,18 +50,15 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     line = text[max(start, cursor - _LINE_CHARACTERS) : cursor]
     rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
     language = record(snapshot.language)
-    fenced = prose.fenced(text, cursor) if language.has_fences else None
-    rules = record(fenced.language).rules if fenced else language.rules
+    rules = language.rules
     low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
-    if fenced is not None:
-        low, high = max(low, min(fenced.start, start)), min(high, max(fenced.end, end))
     above, below = normal_newlines(text[low:start]), normal_newlines(text[end:high])
-    above = above.partition("\n")[2] if low and (fenced is None or low > fenced.start) else above
+    above = above.partition("\n")[2] if low else above
     before, after = _code_around(above, line, rest, below, rules, is_cut=low > 0)
-    kind = "comment" if language.has_fences and fenced is None else _kind_at(cursor, tree, line, before, rules)
+    kind = "comment" if language.is_prose else _kind_at(cursor, tree, line, before, rules)
     if kind == "code" and _is_open(before, rules) and not _is_open(above + line, rules):
         before = line  # it begins inside a docstring or a comment, so its quotes have other partners
-    closing = prose.closing_of(before, kind, rules) if kind != "code" and not language.has_fences else ""
+    closing = prose.closing_of(before, kind, rules) if kind != "code" else ""
     return Surroundings(
         document=text,
         cursor=cursor,
@@ -75,10 +71,9 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
         before=before,
         after=after,
         closing=closing,
-        closed=fenced.closed if fenced is not None else bool(closing) and prose.is_closed(text[cursor:], closing),
+        closed=bool(closing) and prose.is_closed(text[cursor:], closing),
         code=_interpolated(before, rest, rules) if kind == "string" else "",
         strings=tuple(prose.strings_around(before, rest, after, kind, rules)),
-        fences="text" if kind != "code" else "ends" if fenced is not None else "never",
     )
 
 

@@ -68,14 +68,6 @@ def ends_open(text: str, around: Surroundings) -> bool:
     return text.rstrip().endswith(",") or ("\n" not in text.strip() and closers.ends_in_opener(text, around))
 
 
-def is_in_list(text: str, around: Surroundings) -> bool:
-    """True if a list, the arguments of a call or the items of a literal go on at the end of `text`, or end there."""
-    text = text[:-1] if text[-1:] in (")", "]", "}") else text
-    code = around.code or around.before
-    openers = pair(code + text, around.rules).openers
-    return around.kind == "code" and bool(openers) and not _may_be_closed(code + text, openers[-1], None, around.rules)
-
-
 def _is_closable(text: str, around: Surroundings) -> bool:
     """True if the brackets that a text of whole lines opens may be closed although the answer went on."""
     code = around.code or around.line

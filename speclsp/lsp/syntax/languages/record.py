@@ -81,7 +81,7 @@ class Language:
     has_preprocessor: bool = False  # #if ... #endif
     # offsets of the names in placeholders of `text[start:end]`, a node captured as @placeholders: "hello {name}"
     placeholders: Callable[[str, int, int], Iterator[int]] = lambda _text, _start, _end: iter(())
-    has_fences: bool = False  # prose; the code in its fences is of other languages
+    is_prose: bool = False
     is_data: bool = False  # no program: its lines repeat
     line_ends: tuple[str, ...] | None = None  # behind the closing brackets; None: as in C (C_ENDS and C_INSIDE)
     line_ends_inside: tuple[str, ...] = ()  # in front of the closing brackets

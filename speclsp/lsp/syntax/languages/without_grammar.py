@@ -58,7 +58,7 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
         _language("markdown", ".md .markdown"),
         aliases=("mdx", "quarto", "rmd"),
         magics=("markdown",),
-        has_fences=True,
+        is_prose=True,
     ),
     _language("nim", ".nim"),
     _language("nix", ".nix"),

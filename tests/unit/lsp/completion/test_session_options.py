@@ -1,4 +1,4 @@
-"""Eagerness, changed settings, requests for the completion menu beside inline ones, and lists at the token limit."""
+"""Eagerness, changed settings, and requests for the completion menu beside inline ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from support.lsp.scripted_session import (
     TEXT,
     ScriptedBackend,
     ScriptedSession,
-    TokenBackend,
     at,
-    captured,
     start_request,
     streamed,
 )
@@ -112,41 +110,3 @@ async def test_cancelling_one_of_menu_and_inline_leaves_the_other_answered(gives
     assert [suggestion.text for suggestion in (await both[1 - gives_up]).suggestions] == ["append(1)"]
     assert both[gives_up].cancelled() and scripted.backend.streamed == ["append(1)"]
     assert [trace.outcome for trace in scripted.traces] == ["shown"]
-
-
-# ── a list that the token limit cuts ─────────────────────────────────────────────────────────────────────────────────
-
-LINE, LIST = "x = ", "[7, 2, 9, 4, 8, 1, 6, 3, 5]"
-LIMIT = {"completion.max_tokens_single_line": 17}
-
-
-async def test_a_list_that_the_token_limit_cuts_is_continued_to_its_end():
-    scripted = ScriptedSession(TokenBackend(LINE + LIST + "\n"), **LIMIT)
-    assert await scripted.texts(at(LINE)) == [LIST]
-    first, second = scripted.backend.requests
-    assert (first.max_tokens, second.max_tokens) == (17, 49)
-    assert second.begin == tuple(map(ord, LIST[:17])), "the tokens that the engine has already"
-
-
-async def test_an_unsure_list_stays_visibly_open():
-    scripted = ScriptedSession(TokenBackend(LINE + LIST + "\n", {0: -1.0}), **LIMIT)
-    outcome = await scripted.complete(at(LINE), by_hand=True)
-    assert [suggestion.text for suggestion in outcome.suggestions] == ["[7, 2, 9, 4, 8,"]
-    assert len(scripted.backend.requests) == 1
-
-
-async def test_an_expression_is_not_continued():
-    scripted = ScriptedSession(TokenBackend(LINE + "price * quantity_of_items + tax\n"), **LIMIT)
-    assert (await scripted.complete(at(LINE))).reason == "cut_short"
-    assert len(scripted.backend.requests) == 1
-
-
-async def test_a_user_who_types_through_a_continued_list_gets_the_rest_of_it():
-    scripted = ScriptedSession(TokenBackend(LINE + LIST + "\n", round_s=0.005), **LIMIT)
-    older = start_request(scripted, LINE)
-    await streamed(scripted, 2, number=1)
-    typed = at(LINE + "[7", version=2)
-    scripted.session.document_changed(typed.uri, captured(LINE + "[7", version=2))
-    assert await scripted.texts(typed) == [LIST[2:]]
-    assert len(scripted.backend.requests) == 2
-    assert (await asyncio.wait_for(older, 5)).reason == "superseded"

@@ -1,4 +1,4 @@
-"""Post-processing of prose: comments, docstrings, Markdown and its fences, and languages inside strings."""
+"""Post-processing of prose: comments, docstrings, fences, and languages inside strings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from support.lsp.suggested import outcome, plan_at, streamed
 from support.rows import rows
 
-from speclsp.lsp.postprocess import prose
 from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import lexical_rules
@@ -69,23 +68,7 @@ def test_the_end_of_a_block_or_value_is_not_repeated(language: str, marked: str,
     assert complete(marked, output, language) == result
 
 
-# ── Markdown, and its fences elsewhere ───────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("marked", "output", "result"),
-    ROWS["in_markdown_a_fence_holds_code_of_its_language_and_the_rest_is_prose"],
-)
-def test_in_markdown_a_fence_holds_code_of_its_language_and_the_rest_is_prose(
-    marked: str, output: str, result: str | Reason
-):
-    assert complete(marked, output, "markdown") == result
-
-
-def test_code_in_a_fence_starts_blocks_by_the_rules_of_its_language():
-    assert plan_at("```python\ndef f(x):\n    ¦\n```\n", "markdown").multiline
-    assert not plan_at("def f(x):\n    ¦\n", "markdown").multiline
-    assert not plan_at("```\nx\n```\nSo: (¦\n", "markdown").multiline
+# ── fences of Markdown ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_no_fence_is_shown_in_code():
@@ -93,16 +76,3 @@ def test_no_fence_is_shown_in_code():
     assert complete("def f():\n    ¦", "return 1\n```\nThat was it.\n", "python") == "def f():\n    return 1"
     assert complete("x = 1;\n¦", "y = `a`;\n```\n", "javascript") == "x = 1;\ny = `a`;"
     assert "```" in str(complete('def f():\n    """Do it.\n\n    ¦\n    """\n', "```python\n    f()\n", "python"))
-
-
-@given(
-    st.lists(st.sampled_from(["```py", "```", "~~~", "text", "x = 1", "````", "", "- ```js"]), max_size=8), st.data()
-)
-def test_fenced_code_is_found_for_every_cursor(lines: list[str], data: st.DataObject):
-    text = "\n".join(lines)
-    cursor = data.draw(st.integers(0, len(text)))
-    code = prose.fenced(text, cursor)
-    if code is not None:
-        assert code.start <= cursor <= code.end or text[code.end : code.end + 1] in ("`", "~")
-        assert text[: code.start].rstrip("\n").split("\n")[-1].lstrip()[:3] in ("```", "~~~")
-        assert code.closed == (code.end < len(text))

@@ -83,14 +83,3 @@ def test_a_cut_list_stays_visibly_open_or_is_not_shown(language: str, marked: st
     suggestion = plan_at(marked, language, SEVERAL_LINES).to_suggestion(output, complete=False)
     expected = Reason(result) if result in ("cut_short", "loops") else marked.replace("¦", result)
     assert outcome(marked, suggestion) == expected
-
-
-def test_a_list_is_extended_only_while_the_model_is_sure():
-    plan, text = plan_at("MONTHS = ¦\n"), '["January", "February'
-    assert plan.extended_tokens(text, [-0.1] * 32) == 64
-    assert plan.extended_tokens(text, [-9.0] * 16 + [-0.1] * 112) == 0, "the bound"
-    assert plan.extended_tokens(text, [-0.1] * 31 + [-9.0]) == 0, "unsure"
-    assert plan.extended_tokens(text, []) == 0, "a server without log-probabilities"
-    assert plan.extended_tokens("january + february", [-0.1] * 32) == 0, "no list"
-    block = plan_at("function f() {\n  ¦\n}\n", "javascript")
-    assert block.extended_tokens("a();\n  b", [-0.1] * 96) == 0, "a block of statements"
