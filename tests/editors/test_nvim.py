@@ -105,27 +105,3 @@ def test_a_file_with_crlf_keeps_it(seat):
     seat.keys("<Esc>:write<CR>")
     seat.until("not vim.bo.modified", "the file to be written")
     assert (seat.home / "bank.py").read_bytes() == "".join(f"{line}\r\n" for line in wanted).encode()
-
-
-def test_several_buffers_and_windows_show_one_suggestion_at_the_cursor(seat):
-    (seat.home / "other.py").write_text(BANK.replace("Account", "Purse"))
-    one_line(seat)
-    ghost = seat.screen.ghost
-    since = seat.keys("<Esc>")
-    seat.wait(lambda frame: not frame.ghost, "it to go", since)
-    seat.keys(":split other.py<CR>")
-    seat.until("vim.fn.expand('%:t') == 'other.py'", "the other file")
-    since = seat.keys("Goreturn self.")
-    seat.wire.wait(lambda wire: wire.answers and wire.answers[-1].uri.endswith("other.py"), "a question there")
-    seat.answered()
-    if seat.answer().texts:
-        seat.suggestion()
-        wanted = seat.accepted()
-        seat.keys(ACCEPT)
-        seat.until("vim.deep_equal(vim.api.nvim_buf_get_lines(0, 0, -1, false), ...)", "it to be accepted", wanted)
-    since = seat.keys("<Esc><C-W>j")
-    seat.until("vim.fn.expand('%:t') == 'bank.py'", "the first file")
-    assert seat.screen.ghost == []
-    assert seat.in_step(), "the first file is as it was"
-    since = seat.keys("A<BS><C-V> <BS>.")
-    seat.wait(lambda frame: frame.ghost, f"a suggestion again, such as {ghost}", since)

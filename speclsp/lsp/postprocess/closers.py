@@ -201,7 +201,7 @@ def _missing(text: str, around: Surroundings, *, line: bool) -> tuple[str, list[
     if not before:
         before, start = around.before, len(around.before) - (len(around.line) if line else 0)
         if around.kind not in ("code", "string"):
-            return _missing_in_prose(text, around)
+            return None
     head = pair(before + text, around.rules)
     quote = ""
     if head.open is None and around.rules.string == UNKNOWN_RULES.string:
@@ -214,15 +214,6 @@ def _missing(text: str, around: Surroundings, *, line: bool) -> tuple[str, list[
             return None
     openers = _without_closer(head, before, start, around)
     return (quote, openers) if quote or openers else None
-
-
-def _missing_in_prose(text: str, around: Surroundings) -> tuple[str, list[Mark]] | None:
-    """The brackets that `text` opens in a comment before a closer of the line."""
-    line, shift = around.line, len(around.before)
-    if around.rest[:1] not in (")", "]", "}") or not pair(line + text + around.rest, _PLAIN).openers:
-        return None
-    openers = [Mark(mark.mark, mark.start + shift, mark.end + shift) for mark in reversed(pair(text, _PLAIN).openers)]
-    return ("", openers) if openers else None
 
 
 def _string_end(string: str, kind: str, around: Surroundings) -> str:

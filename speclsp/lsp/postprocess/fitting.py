@@ -92,14 +92,6 @@ def _before_the_rest(meeting: _Meeting) -> Iterator[Choice]:
         yield trim(meeting.text[:again], meeting.around), 0
 
 
-def _closing_a_comments_bracket(meeting: _Meeting) -> Iterator[Choice]:
-    """A comment or prose that closes the bracket itself, in place of the one right of the cursor."""
-    text, rest = meeting.text, meeting.rest
-    opener = "" if meeting.has_brackets else _OPENER.get(rest[:1], "")
-    if opener and not text.endswith(rest[0]) and text.count(rest[0]) > text.count(opener):
-        yield text, 1
-
-
 def _closing_an_interpolation(meeting: _Meeting) -> Iterator[Choice]:
     """In a string, text that closes the interpolated code itself: `${name} and more`."""
     text, rest = meeting.text, meeting.rest
@@ -156,7 +148,6 @@ def _before_a_surplus_closer(meeting: _Meeting) -> Iterator[Choice]:
 
 _RULES = (
     _before_the_rest,
-    _closing_a_comments_bracket,
     _closing_an_interpolation,
     _without_a_reopened_bracket,
     _replacing_closers,

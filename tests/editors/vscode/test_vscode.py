@@ -64,47 +64,6 @@ def test_a_single_line_can_be_accepted(window: Window) -> None:
     )
 
 
-def test_typing_through_shrinks_the_ghost_text_and_changes_nothing_else(window: Window) -> None:
-    window.show("along.py", FUNCTION)
-    for beginning in ("def perimeter(width, height):\nreturn ", "total = ", "\nfor name in ", "\nprint(area("):
-        question = window.suggested(beginning)
-        typed = question.rest()[:3]
-        if typed.replace(" ", "").isalnum():  # brackets and quotes close automatically, which this test leaves out
-            break
-    else:
-        pytest.fail("no suggestion began with three letters")
-    for at in range(1, len(typed) + 1):
-        window.type(typed[at - 1])
-        window.sees(
-            lambda screen, at=at: (
-                same(screen.whole, lines(question.accepted()))
-                and screen.ghost.rstrip() == question.rest()[at:].rstrip()
-            ),
-            f"{typed[:at]!r} was typed through",
-        )
-    newest = window.agreed()
-    assert newest.text.endswith(typed)
-
-
-def test_a_manual_trigger_offers_alternatives(window: Window) -> None:
-    window.show("alternatives.py", FUNCTION)
-    window.suggested(*BEGINNINGS)
-    window.press("Escape", "Alt+Backslash")
-    question = until(
-        lambda: (newest := window.wire.newest()) and newest.context["triggerKind"] == 1 and newest, "asked by hand"
-    )
-    assert question.items
-    shows = [lines(question.accepted(number)) for number in range(len(question.items))]
-    window.sees(lambda screen: screen.ghost and same(screen.whole, shows[0]), "the first")
-    for key, order in (
-        ("Alt+BracketRight", [*range(1, len(shows)), 0]),
-        ("Alt+BracketLeft", [*range(len(shows))[::-1]]),
-    ):
-        for number in order:
-            window.press(key)
-            window.sees(lambda screen, at=number: same(screen.whole, shows[at]), f"{key} shows number {number}")
-
-
 def test_a_snooze_stops_automatic_suggestions_until_it_ends(window: Window) -> None:
     window.show("snooze.py", FUNCTION)
     window.suggested(*BEGINNINGS)
@@ -134,29 +93,6 @@ def test_a_snooze_stops_automatic_suggestions_until_it_ends(window: Window) -> N
     window.suggested(*BEGINNINGS)
 
 
-def test_the_status_bar_shows_the_latency_of_the_last_suggestion_if_wanted(window: Window) -> None:
-    window.show("latency.py", FUNCTION)
-    window.suggested(*BEGINNINGS)
-    assert window.bar() == "speclsp"
-    window.server.settings(window.server.ours | {"speclsp.completion.show_latency": True})
-    try:
-        until(lambda: window.bar() == f"speclsp {last_latency_ms(window)} ms", "the bar has it", else_=window.bar)
-        window.type("\n")
-        window.suggested(*BEGINNINGS)
-        until(lambda: window.bar() == f"speclsp {last_latency_ms(window)} ms", "and the next one's", else_=window.bar)
-    finally:
-        window.server.settings()
-    restarted(window, "show_latency", False)
-    assert window.bar() == "speclsp"
-
-
-def restarted(window: Window, key: str, value: object) -> None:
-    """Wait for the server that starts when a setting was removed: its status has the default, and it is ready."""
-    until(lambda: window.wire.told("speclsp/status")[-1].get(key) == value, f"{key} is {value} again")
-    until(lambda: window.wire.told("speclsp/status")[-1]["state"] == "ready", "the new server is ready")
-    window.says("speclsp: ready")
-
-
 def suggestion_by_key(window: Window) -> None:
     """Request a suggestion at the cursor by the key, and see it. The model may need another beginning first."""
     for beginning in ("", *BEGINNINGS):
@@ -177,10 +113,6 @@ def suggestion_by_key(window: Window) -> None:
             window.sees(lambda screen, shown=shown: screen.ghost and same(screen.whole, shown), "the suggestion")
             return
     pytest.fail("the model suggested nothing")
-
-
-def last_latency_ms(window: Window) -> int:
-    return int(window.wire.told("speclsp/status")[-1]["last_latency_ms"] + 0.5)
 
 
 def test_a_resting_cursor_is_reported_to_the_server_once_for_each_place(window: Window) -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.editors.code_server import until
 from support.editors.vscode_screen import Studio, Window
 
-from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND, REJECT_COMMAND
+from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND
 
 SHAPES = "def area(box):\n    return box.width * box.height\n\n\ndef twice(box):\n    return 2 * area(box)\n"
 APP = "from shapes import area\n\n\ndef total(boxes):\n    return sum(map(area, boxes))\n"
@@ -84,16 +84,6 @@ def test_tab_walks_through_the_files_that_import_a_renamed_function(window: Wind
     made = MAIN.split("\n")[2].replace("area", "surface")
     window.sees(lambda screen: screen.document[2] != made, "the next Tab inserts blanks")
     assert window.screen().document[2].replace(" ", "") == made
-
-
-def test_escape_rejects_the_other_file_and_tab_indents_again(window: Window) -> None:
-    rename_all_of_shapes(window)
-    window.press("Escape")
-    window.draws([], [])
-    until(lambda: reports(window, REJECT_COMMAND), "the server knows")
-    window.press("End", "Tab")
-    window.sees(lambda screen: screen.document[5].rstrip() != screen.document[5], "Tab inserts blanks")
-    is_in(window, "shapes.py")
 
 
 def test_a_file_that_changed_since_the_hint_is_shown_without_a_stale_edit(window: Window) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -35,7 +34,7 @@ from speclsp.lsp.completion.confidence import (
     needed_confidence,
     token_spans,
 )
-from speclsp.lsp.completion.gate import GateDecision, apply_gate, evaluate
+from speclsp.lsp.completion.gate import apply_gate, evaluate
 from speclsp.lsp.postprocess.plan import Suggestion, SuggestionPlan, plan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.text_windows import common_ends
@@ -243,16 +242,6 @@ def test_a_block_is_shown_up_to_the_lines_that_are_worth_it():
     assert isinstance(shown, Suggestion) and shown.text == "total = 0", "no header of a loop alone"
     assert cuts == [("unsure", len(text) - len(shown.text))]
     assert verdict.confidence is not None and verdict.confidence > 0.2
-
-
-def test_the_first_lines_of_a_callback_are_shown_with_its_closer():
-    snapshot = replace(at("app.listen(3000, "), language="javascript")
-    whole = plan(replace(snapshot, text=snapshot.text + ")"), None, Config().completion)
-    assert isinstance(whole, SuggestionPlan)
-    text = "() => {\n  console.log(1);\n  unlikely(2);\n}"
-    suggestion = whole.to_suggestion(text)
-    shown = apply_gate(suggestion, whole, text, GateDecision(0.5, 0.1, text.index("\n  unlikely")), [])
-    assert isinstance(shown, Suggestion) and shown.text == "() => {\n  console.log(1);\n}"
 
 
 def test_the_client_requests_log_probabilities_and_parses_them():

@@ -85,19 +85,6 @@ async def test_accepting_during_the_preparation_adopts_its_stream() -> None:
         assert len(scripted.backend.requests) == 2 and scripted.traces[-1].adopted and scripted.traces[-1].prepared
 
 
-async def test_accepting_word_by_word_keeps_the_preparation() -> None:
-    async with preparing(ScriptedBackend(FIRST, SECOND, round_s=0.005)) as scripted:
-        assert await scripted.texts(at(TEXT)) == [FIRST]
-        await until(lambda: len(scripted.backend.requests) == 2)
-        for end in (3, 6, 8):
-            scripted.session.document_changed(URI, captured(TEXT + FIRST[:end]))
-            assert await scripted.texts(at(TEXT + FIRST[:end])) == [FIRST[end:]]
-        await until(lambda: not busy(scripted))
-        scripted.session.document_changed(URI, captured(ACCEPTED))
-        assert await scripted.texts(at(ACCEPTED)) == [SECOND]
-        assert len(scripted.backend.requests) == 2
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(["x", "ax", "append(2", "\n", ""]), st.booleans(), st.booleans())
 def test_any_other_edit_closes_the_preparations_stream_within_a_round(
@@ -121,14 +108,6 @@ def test_any_other_edit_closes_the_preparations_stream_within_a_round(
     run(closing(work, TokenBackend(DOCUMENT, round_s=0.002) if continues else whole))
 
 
-async def test_an_edit_before_the_preparation_begins_cancels_it() -> None:
-    async with preparing(ScriptedBackend(FIRST, SECOND)) as scripted:
-        await scripted.texts(at(TEXT))
-        scripted.session.document_changed(URI, lambda: None)
-        await asyncio.sleep(0.05)
-    assert idle(scripted) == []
-
-
 async def test_keys_that_agree_delay_the_preparation_until_typing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(next_suggestion, "PAUSE_S", 0.2)
     async with preparing(ScriptedBackend(FIRST, SECOND)) as scripted:
@@ -139,17 +118,6 @@ async def test_keys_that_agree_delay_the_preparation_until_typing_pauses(monkeyp
             assert await scripted.texts(at(TEXT + FIRST[:end])) == [FIRST[end:]]
         assert len(FIRST) * 0.05 > 0.2 and idle(scripted) == []
         await until(lambda: idle(scripted) == [ACCEPTED])
-
-
-async def test_only_one_suggestion_is_prepared_until_it_is_accepted() -> None:
-    async with preparing(ScriptedBackend(FIRST, SECOND, "\nitems.clear()")) as scripted:
-        await prepared(scripted)
-        await asyncio.sleep(0.05)
-        assert len(scripted.backend.requests) == 2
-        scripted.session.document_changed(URI, captured(ACCEPTED))
-        await scripted.texts(at(ACCEPTED))
-        await until(lambda: len(scripted.backend.requests) == 3)
-    assert idle(scripted) == [ACCEPTED, ACCEPTED + SECOND]
 
 
 async def test_a_preempted_preparation_is_not_shown_and_is_requested_again() -> None:

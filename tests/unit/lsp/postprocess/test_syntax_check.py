@@ -47,35 +47,6 @@ def time_for_long_texts() -> Iterator[None]:
         yield
 
 
-LIST = """export function App({ items, onSave }) {
-  return (
-    <main>
-      <ul>
-        {items.map((item) => (
-          <li>{item.name}</li>
-      </ul>
-      ¦
-    </main>
-  );
-}
-"""
-
-
-@pytest.mark.parametrize("language", ["javascriptreact", "typescriptreact"])
-@pytest.mark.parametrize(
-    ("marked", "output"),
-    [
-        (LIST, "<button onClick={() => onSave(1)}>Save</button>"),
-        (LIST.replace("¦", "<p>¦</p>"), "<b>{items.length}</b>"),
-        (LIST.replace("          <li>{item.name}</li>\n", ""), "<p>{items.length}</p>"),
-        (LIST.replace("      ¦\n", "").replace("<li>{item.name}</li>", "¦"), "<li>{item.name}</li>"),
-        (LIST.replace("{items.map((item) => (", "<a onClick={() => f(1>"), "<p>{items.length}</p>"),
-    ],
-)
-def test_a_bracket_that_an_earlier_text_left_open_hides_no_element(language: str, marked: str, output: str):
-    assert outcome(marked, plan_at(marked, language).to_suggestion(output)) == marked.replace("¦", output)
-
-
 @pytest.mark.parametrize(("language", "opener"), [("javascript", "f("), ("java", "f("), ("terraform", "f([")])
 def test_a_brace_closes_its_block_below_a_bracket_that_is_open(language: str, opener: str):
     marked = f"a {{\n  b {{\n    {opener}1\n  ¦\n}}\n"
