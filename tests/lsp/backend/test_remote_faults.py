@@ -25,7 +25,6 @@ from support.lsp.faulty_http_server import (
     good,
     listing,
     refuses,
-    says,
     stuck,
 )
 from support.rows import rows
@@ -212,14 +211,11 @@ async def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the
         ({"/v1/models": listing([], "vllm")}, {}, ["lists no models"]),
         ({"/v1/models": tells([1])}, {}, ["lists no models"]),
         ({**OLLAMA, "/api/show": tells({"capabilities": ["completion"]})}, {}, ["Ollama's", "qwen2.5-coder"]),
-        ({"/v1/models": body_of("text/html", b"<html>")}, {}, ["text/html", "correct remote.url"]),
-        ({"/v1/models": refuses(401)}, {}, ["HTTP 401 (Unauthorized)", "speclsp key set"]),
         (
             {"/v1/models": listing(["tiny"], "speclsp"), "/health": tells({"message": "loading, 40%"}, 503)},
             {},
             ["HTTP 503", "loading, 40%", "Next try at"],
         ),
-        ({"/v1/models": refuses(301, location="//x.example/v1")}, {}, ["HTTP 301", "no redirect is followed"]),
     ],
 )
 async def test_an_unusable_server_is_reported_with_reason_and_fix(
@@ -309,18 +305,10 @@ async def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
             assert "hunter2" not in message and "import os" not in message and "HTTP 413" in message
 
 
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (says("x = 1", "<|file", "_sep|>other", "y"), "x = 1"),
-        (says("x <", "|file", " y"), "x <|file y"),
-        (body_of("application/json", json.dumps(choice("whole", "stop")).encode()), "whole"),
-    ],
-    ids=["a marker that the server does not stop at", "the beginning of a marker", "an answer that is not streamed"],
-)
-async def test_the_text_of_an_unusual_answer_is_read(answer: Behaviour, text: str):
-    async with using(FaultyServer(always=answer)) as (_, backend):
-        assert await backend.text() == text
+async def test_an_answer_that_is_not_streamed_is_read():
+    whole = body_of("application/json", json.dumps(choice("whole", "stop")).encode())
+    async with using(FaultyServer(always=whole)) as (_, backend):
+        assert await backend.text() == "whole"
 
 
 async def test_a_connection_is_reused_after_a_complete_answer():

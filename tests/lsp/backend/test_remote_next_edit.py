@@ -1,9 +1,6 @@
-"""Next edits from a remote server's model, over the wire: the request, the gate, faults, and files that stay here."""
+"""Next edits from a remote server's model, over the wire: the request, the gate and faults."""
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 from support.lsp.edited_document import ROOT, EditPage, until_answering
 from support.lsp.editor_client import Editor
@@ -32,17 +29,15 @@ def window_in(prompt: str) -> str:
     return window.replace("<|cursor|>", "")
 
 
-def answers(logprob: float | None) -> Behaviour:
-    """The current window with a line more. A line is a token; None: without log-probabilities."""
+def answers(logprob: float) -> Behaviour:
+    """The current window with a line more. A line is a token."""
 
     async def behave(request: HttpRequest, connection: Connection) -> None:
         window = window_in(request.body["prompt"])
         await connection.head()
         for line in window.replace(LOAD, LOAD + ADDED).splitlines(keepends=True):
-            event: dict[str, Any] = {"content": line, "stop": False}
-            if logprob is not None:
-                event["completion_probabilities"] = [{"token": line, "logprob": logprob}]
-            await connection.event(event)
+            probabilities = [{"token": line, "logprob": logprob}]
+            await connection.event({"content": line, "stop": False, "completion_probabilities": probabilities})
         await connection.event({"content": "", "stop": True, "stop_type": "eos"})
         await connection.end()
 
@@ -116,25 +111,3 @@ def test_faults_give_no_edit_and_no_further_requests():
             assert page.offer(20) is None
         assert len(prompts(server)) == 2 and editor.statuses()[-1]["state"] in ("ready", "thinking")
         assert editor.popups() == []
-
-
-def test_an_answer_without_probabilities_is_never_shown():
-    with LlamaServer(answer=answers(None)) as server, editor_of(server) as editor:
-        editor.begin(**ROOT)
-        page = edited_page(editor)
-        for _ in range(3):
-            assert page.offer(20) is None
-        assert len(prompts(server)) == 1
-
-
-def test_another_model_and_a_secret_file_send_nothing():
-    with LlamaServer("qwen2.5-coder-7b") as server, editor_of(server) as editor:
-        editor.begin(**ROOT)
-        assert edited_page(editor).offer(20) is None and prompts(server) == []
-    with LlamaServer(answer=answers(-0.1)) as server, editor_of(server) as editor:
-        editor.begin(**ROOT)
-        secret = EditPage(editor, "TOKEN=zq8canary\n", ".env")
-        secret.edit(0, 0, "OTHER=zq8canary\n")
-        assert secret.offer(1) is None and prompts(server) == []
-        assert edited_page(editor).offer(20) is not None and len(prompts(server)) == 1
-        assert "zq8canary" not in json.dumps([request.body for request in server.completions()])

@@ -128,18 +128,6 @@ def test_a_file_that_no_model_may_see_gets_no_edit(editor: Editor):
     page.close()
 
 
-def test_an_edit_of_ten_thousand_lines_and_an_undo_storm_are_survived(page: EditPage):
-    bulk = "".join(f"line_{n} = lib.read(open_file, {n})\n" for n in range(10_000))
-    page.edit(0, 0, bulk)
-    page.offer(0)
-    page.edit(0, len(bulk), "")
-    for _ in range(50):
-        page.edit(0, 0, "lib.read(shared.file")
-        page.edit(0, len("lib.read(shared.file"), "")
-        page.offer(0)
-    assert page.text == PHRASES
-
-
 def test_the_explanation_names_the_producer_and_never_the_text(page: EditPage):
     page.offer(change_twice(page))
     facts = page.editor.call("speclsp/explain", {})
