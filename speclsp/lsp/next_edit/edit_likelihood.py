@@ -22,8 +22,8 @@ from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
     PHRASE,
     RENAME,
+    Edit,
     Evidence,
-    RecentEdit,
     Substitution,
     indentation,
 )
@@ -85,7 +85,7 @@ def is_shown(features: Features) -> bool:
 class FeatureReader:
     """The features of the places of one request. What they share is computed once."""
 
-    def __init__(self, text: str, cursor: int, newest: RecentEdit, rejections: int) -> None:
+    def __init__(self, text: str, cursor: int, newest: Edit, rejections: int) -> None:
         """`rejections`: edits that the user rejected, among the last that were answered."""
         self.text, self.cursor, self.newest, self.rejections = text, cursor, newest, rejections
         self._changes: dict[Substitution, ChangeFacts] = {}
@@ -121,7 +121,7 @@ class FeatureReader:
 class ChangeFacts:
     """A substitution in a text, and the lines where the user made it."""
 
-    def __init__(self, text: str, newest: RecentEdit, substitution: Substitution, evidence: Evidence) -> None:
+    def __init__(self, text: str, newest: Edit, substitution: Substitution, evidence: Evidence) -> None:
         self.text, self.newest, self.substitution = text, newest, substitution
         origins = [origin.line for origin in evidence.origins[-MAX_ORIGINS:]]
         self.lines = [words(line) for line in origins]
@@ -145,8 +145,8 @@ class ChangeFacts:
     def is_pure(self) -> bool:
         """True if the newest edit does nothing but this substitution."""
         old, new = self.substitution.old, self.substitution.new
-        before, after = "\n".join(self.newest.before), "\n".join(self.newest.after)
-        return bool(old) and re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _: new, before) == after
+        renamed = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _: new, self.newest.before)
+        return bool(old) and renamed == self.newest.after
 
 
 def words(text: str) -> frozenset[str]:

@@ -13,9 +13,9 @@ from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.index.open_importers import DocumentUses, OpenImporters, RenamedName
 from speclsp.lsp.next_edit.changes.renamed_names import renamed
+from speclsp.lsp.next_edit.changes.substitutions import Edit
 from speclsp.lsp.next_edit.offers import Offers
-from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, recent_edit, text_problem
-from speclsp.lsp.next_edit.recent_activity import Edit
+from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, text_problem
 from speclsp.lsp.next_edit.renames import places_elsewhere, spots_of
 
 # Renames by scope that were right in the module's own file, on blind packages (benchmarks/results/next-edit-gate.json).
@@ -49,7 +49,7 @@ class OtherDocuments:
 
     async def _renamed_name(self, text: str, cursor: int, edits: Sequence[Edit]) -> RenamedName | None:
         """The name that the newest edit is about. None while it is typed at the cursor."""
-        listed = renamed([recent_edit(edit) for edit in edits])
+        listed = renamed(edits)
         for rename in listed:
             name = RenamedName(edits[-1].uri, rename.old, rename.new)
             is_complete = any(spots_of(rename, text, cursor))

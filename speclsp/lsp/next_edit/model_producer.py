@@ -23,9 +23,9 @@ from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place
-from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import Edit, Evidence, Substitution
 from speclsp.lsp.next_edit.producer import Declined, Found, error_problem, minimal, text_problem
-from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
+from speclsp.lsp.next_edit.recent_activity import same_grammar
 from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.grammars import grammar
@@ -143,9 +143,9 @@ def edit_input(
     """The prompt's input for a window of a document. `cursor`: its line from the window's first one, and character."""
     window = stripped(document.lines(first, end))
     earlier, newest = window, recent[-1]
-    at, after = locate(document, newest, first), whole_lines(newest.after)
+    at, after = locate(document, newest, first), newest.new_lines
     if at is not None and first <= at and at + len(after) <= end:
-        earlier = (*window[: at - first], *whole_lines(newest.before), *window[at - first + len(after) :])
+        earlier = (*window[: at - first], *newest.old_lines, *window[at - first + len(after) :])
     return EditInput(
         path=path(document.uri),
         before=stripped(document.lines(max(0, first - edit_prompt.FILE_LINES), first)),
@@ -156,8 +156,8 @@ def edit_input(
         cursor=cursor,
         hunks=tuple(
             Hunk(
-                old=tuple(whole_lines(edit.before)),
-                new=tuple(whole_lines(edit.after)),
+                old=edit.old_lines,
+                new=edit.new_lines,
                 path=path(edit.uri),
                 first=(locate(document, edit, first) or 0) + 1,
             )
@@ -168,7 +168,7 @@ def edit_input(
 
 def locate(document: Document, edit: Edit, near: int) -> int | None:
     """The first line that an edit of the document left, if its lines stand near line `near`."""
-    after = tuple(whole_lines(edit.after))
+    after = edit.new_lines
     if not after or edit.uri != document.uri:
         return None
     base = max(0, near - NEAR_LINES)
@@ -203,8 +203,10 @@ def reverts(change: Substitution, recent: Sequence[Edit]) -> bool:
     """True if a change brings back lines that a recent edit has removed, or removes lines that it has written."""
     old, new = change.old.split("\n"), change.new.split("\n")
     removed, written = added(new, old), added(old, new)
-    edits = [(whole_lines(edit.before), whole_lines(edit.after)) for edit in recent]
-    return any(removed <= added(before, after) and written <= added(after, before) for before, after in edits)
+    return any(
+        removed <= added(edit.old_lines, edit.new_lines) and written <= added(edit.new_lines, edit.old_lines)
+        for edit in recent
+    )
 
 
 def added(old: Sequence[str], new: Sequence[str]) -> set[str]:

@@ -160,7 +160,6 @@ class NextEdits:
     # ── producers: an edit, the reason for none, or "" where it was not asked ─────────────────────────────────────────
 
     async def _by_rules(self, request: Request, reason: str) -> Found | str:
-        self._observe(request.document)
         return self._proposal(request.document, request.cursor, request.activity)
 
     async def _elsewhere(self, request: Request, reason: str) -> Found | str:
@@ -194,15 +193,6 @@ class NextEdits:
             )
         )
         return proposal if isinstance(proposal, str) else Found(document, proposal, base)
-
-    def _observe(self, document: Document) -> None:
-        """Notice that the last offer was applied: some clients never report it."""
-        offer = self.offers.last_of(document.uri)
-        if offer is not None and not offer.answered and document.version != offer.version:
-            new = offer.place.new.removesuffix("\n")
-            lines = document.lines(offer.line, offer.line + new.count("\n") + 1)
-            if new and "".join(lines).replace("\r\n", "\n").rstrip("\n") == new:
-                self.offers.accepted(offer.id)
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

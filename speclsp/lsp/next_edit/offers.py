@@ -73,9 +73,6 @@ class Offers:
             self._by_id.popitem(last=False)
         return offer
 
-    def last_of(self, uri: str) -> Offer | None:
-        return next((offer for offer in reversed(self._by_id.values()) if offer.uri == uri), None)
-
     def shown(self, offer_id: str) -> None:
         offer = self._by_id.get(offer_id)
         if offer is not None and not offer.shown:
@@ -83,7 +80,7 @@ class Offers:
             self._count("shown")
 
     def accepted(self, offer_id: str) -> None:
-        """The user accepted an edit, or the document shows that."""
+        """The user accepted an edit."""
         offer = self._answer(offer_id)
         if offer is not None:
             self._count("accepted")

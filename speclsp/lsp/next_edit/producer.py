@@ -28,10 +28,10 @@ from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, p
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.next_edit.changes.renamed_names import renamed
 from speclsp.lsp.next_edit.changes.replaced_types import type_places
-from speclsp.lsp.next_edit.changes.substitutions import PHRASE, RENAME, Evidence, RecentEdit, Substitution, learn
+from speclsp.lsp.next_edit.changes.substitutions import PHRASE, RENAME, Edit, Evidence, Substitution, learn
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
 from speclsp.lsp.next_edit.name_conflicts import FreeName
-from speclsp.lsp.next_edit.recent_activity import Edit, same_grammar, whole_lines
+from speclsp.lsp.next_edit.recent_activity import same_grammar
 from speclsp.lsp.next_edit.renames import Renames
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
@@ -88,7 +88,6 @@ class Producer:
 
     def __init__(self, clock_s: Callable[[], float] = parse_clock_s) -> None:
         self._parser = SyntaxParser()
-        self._recent: dict[RecentEdit, RecentEdit] = {}  # of the last request: each keeps what was learned from it
         self._free: set[FreeName] = set()  # of the last request
         self._clock_s = clock_s
 
@@ -130,8 +129,7 @@ class Producer:
         def is_late() -> bool:
             return left_ms() <= 0
 
-        pairs = zip(edits, self.compared(edits), strict=True)
-        recent = [compared for edit, compared in pairs if same_grammar(edit.language, language)]
+        recent = [edit for edit in edits if same_grammar(edit.language, language)]
         if reason := reason_without_search(recent, text):
             yield reason
             return
@@ -165,22 +163,12 @@ class Producer:
         if is_late() and problem in ("", Reason.NO_REPEAT):
             yield Reason.OUT_OF_TIME
 
-    def compared(self, edits: Sequence[Edit]) -> list[RecentEdit]:
-        """The lines that each edit has changed; those of the last call's edits are kept."""
-        recent = [recent_edit(edit) for edit in edits]
-        self._recent = {edit: self._recent.get(edit, edit) for edit in recent}
-        return [self._recent[edit] for edit in recent]
-
     def is_shown(self, features: gate.Features) -> bool:
         """True if an edit with these features is likely enough."""
         return gate.is_shown(features)
 
 
-def recent_edit(edit: Edit) -> RecentEdit:
-    return RecentEdit(edit.uri, tuple(whole_lines(edit.before)), tuple(whole_lines(edit.after)), edit.times)
-
-
-def reason_without_search(recent: Sequence[RecentEdit], text: str) -> str:
+def reason_without_search(recent: Sequence[Edit], text: str) -> str:
     """The reason for no edit that needs no search; "" if there may be one."""
     if not recent:
         return Reason.NO_RECENT_EDIT

@@ -25,6 +25,7 @@ from pathlib import Path
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.documents.uri_paths import file_path, system_path
+from speclsp.lsp.next_edit.changes.substitutions import Edit, whole_lines
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import common_ends, normal_newlines
@@ -52,18 +53,6 @@ class PendingEdit:
     first: int  # first line, in the document as it is now
     count: int  # lines, in the document as it is now
     before: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Lines that were changed. Newlines are \\n."""
-
-    uri: str
-    language: str
-    before: str
-    after: str
-    committed_s: float
-    times: int = 1  # how often the user made this same edit, at different places
 
 
 @dataclass(slots=True)
@@ -271,12 +260,6 @@ def trimmed(before: list[str], after: list[str]) -> tuple[str, str]:
     changed = (lines[head : len(lines) - tail] for lines in (before, after))
     older, newer = ("".join(line + "\n" for line in lines) for lines in changed)
     return older, newer
-
-
-def whole_lines(text: str) -> list[str]:
-    """Lines without their line ends; text after the last newline is a line unless it is empty."""
-    lines = text.split("\n")
-    return lines if lines[-1] else lines[:-1]
 
 
 def joined(older: Edit, newer: Edit) -> Edit | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS
-from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Origin, RecentEdit
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Edit, Origin
 from speclsp.lsp.syntax.languages.keywords import definition
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.text_windows import line_end, line_start, match_starts
@@ -31,7 +31,7 @@ class Change:
 class Recent:
     """The recent edits, the text as it is now, and the cursor in it."""
 
-    edits: Sequence[RecentEdit]  # oldest first
+    edits: Sequence[Edit]  # oldest first
     text: str
     parse: Parse
     cursor: int

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from speclsp.lsp.next_edit.changes.substitutions import NAME, TOKEN, Origin, RecentEdit, differences, indentation
+from speclsp.lsp.next_edit.changes.substitutions import NAME, TOKEN, Edit, Origin, differences, indentation
 
 MAX_NAMES = 2  # of one edit: more new names mean that its lines were written anew
 ALIASED = re.compile(r"(?<=[{,\s])(\w+) as (\w+)(?=\s*[,}])")
@@ -18,13 +18,13 @@ EXPANDED = re.compile(r"(?<=[{,\s])(\w+): (\w+)(?=\s*[,}])")
 SUBWORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 
 
-def is_rename(edit: RecentEdit) -> bool:
+def is_rename(edit: Edit) -> bool:
     """True if an edit does nothing but rename one identifier, or MAX_NAMES of them.
 
     Two names in one line become names like theirs: else the line was written anew. Edits near each other are one edit,
     so a name is alone in its line without those that another line has alone.
     """
-    if len(edit.before) != len(edit.after):
+    if len(edit.old_lines) != len(edit.new_lines):
         return False
     names, lines = dict[str, str](), list[set[tuple[str, str]]]()
     for old_line, new_line in edit.changed_lines:
@@ -86,7 +86,7 @@ class Rename:
     written: Counter[tuple[str, int]] = field(default_factory=Counter)  # (line, column) without indentation, of all
 
 
-def renamed(edits: Sequence[RecentEdit]) -> list[Rename]:
+def renamed(edits: Sequence[Edit]) -> list[Rename]:
     """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
     listed: dict[tuple[str, str], Rename] = {}
     if not is_rename(edits[-1]):

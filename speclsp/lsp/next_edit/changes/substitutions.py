@@ -31,13 +31,23 @@ OpCode = tuple[str, int, int, int, int]  # of difflib
 
 
 @dataclass(frozen=True)
-class RecentEdit:
-    """Lines before and after an edit, without line ends. `times`: how often the user made this same edit."""
+class Edit:
+    """Lines that were changed, before and after. Each ends with \\n."""
 
     uri: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    times: int = 1
+    language: str
+    before: str
+    after: str
+    committed_s: float = 0.0
+    times: int = 1  # how often the user made this same edit, at different places
+
+    @cached_property
+    def old_lines(self) -> tuple[str, ...]:
+        return tuple(whole_lines(self.before))
+
+    @cached_property
+    def new_lines(self) -> tuple[str, ...]:
+        return tuple(whole_lines(self.after))
 
     @cached_property
     def changed_lines(self) -> tuple[tuple[str, str], ...]:
@@ -105,7 +115,7 @@ class Learned:
     changes: set[tuple[str, str]]  # (line before, line after), without blanks around them
 
 
-def learn(edits: Sequence[RecentEdit], is_late: Callable[[], bool] = lambda: False) -> Learned:
+def learn(edits: Sequence[Edit], is_late: Callable[[], bool] = lambda: False) -> Learned:
     """The substitutions of some edits, oldest first. One that contradicts a later edit is left out.
 
     Nothing is learned if `is_late()` becomes true: without all edits, a reversed one would not be noticed.
@@ -152,15 +162,21 @@ def _not_contradicted(known: dict[Substitution, Evidence]) -> Iterator[tuple[Sub
             yield key, evidence
 
 
+def whole_lines(text: str) -> list[str]:
+    """Lines without their line ends; text after the last newline is a line unless it is empty."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 # ── pairs of lines ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def changed_blocks(edit: RecentEdit) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+def changed_blocks(edit: Edit) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """(lines before, lines after) of each block that an edit replaced."""
-    matcher = difflib.SequenceMatcher(None, edit.before, edit.after, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, edit.old_lines, edit.new_lines, autojunk=False)
     for kind, low, high, start, end in matcher.get_opcodes():
         if kind == "replace":
-            yield edit.before[low:high], edit.after[start:end]
+            yield edit.old_lines[low:high], edit.new_lines[start:end]
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:

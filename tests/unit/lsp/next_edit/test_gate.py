@@ -12,9 +12,9 @@ from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
     PHRASE,
     RENAME,
+    Edit,
     Evidence,
     Origin,
-    RecentEdit,
     Substitution,
 )
 from speclsp.lsp.next_edit.edit_likelihood import (
@@ -36,7 +36,7 @@ URI = "file:///work/app.py"
 LINE, CHANGED = "    total = price(item, tax)", "    total = price(item, tax, rate)"
 TEXT = f"def a():\n{CHANGED}\n    return total\n\n\ndef b():\n{LINE}\n    return total\n"
 START = TEXT.index(LINE + "\n")
-EDIT = RecentEdit(URI, (LINE,), (CHANGED,))
+EDIT = Edit(URI, "python", f"{LINE}\n", f"{CHANGED}\n")
 KIND = st.sampled_from((LINES, PHRASE))
 
 

@@ -157,11 +157,3 @@ async def test_a_rejected_edit_is_not_offered_again():
     assert offer is not None
     desk.edits.offers.rejected(offer.id)
     assert await desk.answer() is None and desk.outcomes[-1].outcome == "declined"
-
-
-async def test_an_applied_edit_is_noticed_without_a_message():
-    desk = Desk(ScriptedEngine(LOAD, EDITED))
-    assert await desk.answer() is not None
-    desk.edit(LOAD, EDITED)
-    await desk.answer()
-    assert desk.counted == ["shown", "accepted"]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.edited_document import AMPLE_MS, EditDesk
 
-from speclsp.lsp.next_edit.changes.substitutions import LINES, PHRASE, RENAME, RecentEdit, Substitution, learn
+from speclsp.lsp.next_edit.changes.substitutions import LINES, PHRASE, RENAME, Edit, Substitution, learn
 from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -29,7 +29,7 @@ class Desk(EditDesk):
 
 
 def learned(*lines: tuple[str, str]) -> set[Substitution]:
-    return set(learn([RecentEdit(URI, (old,), (new,)) for old, new in lines]).substitutions)
+    return set(learn([Edit(URI, "python", f"{old}\n", f"{new}\n") for old, new in lines]).substitutions)
 
 
 @pytest.mark.parametrize(

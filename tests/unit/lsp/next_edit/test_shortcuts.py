@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclsp.lsp.next_edit.changes.substitutions import RecentEdit, Substitution, learn
+from speclsp.lsp.next_edit.changes.substitutions import Edit, Substitution, learn
 from speclsp.lsp.next_edit.producer import Producer, Proposal
-from speclsp.lsp.next_edit.recent_activity import Edit
 from speclsp.lsp.syntax.text_windows import equal_line_starts, line_pattern, match_starts
 
 URI = "file:///work/app.py"
@@ -59,7 +57,7 @@ def is_contradicted(key: Substitution, newest: int, others: dict[Substitution, i
 
 @given(EDITS)
 def test_what_is_learned_is_what_no_later_edit_contradicts(edits: list[tuple[str, str, int]]):
-    recent = [RecentEdit(URI, tuple(old.split("\n")), tuple(new.split("\n")), times) for old, new, times in edits]
+    recent = [Edit(URI, "python", old, new, times=times) for old, new, times in edits]
     newest = {key: number for number, edit in enumerate(recent) for key, _ in edit.substitutions}
     expected = {key for key, number in newest.items() if not is_contradicted(key, number, newest)}
     assert set(learn(recent).substitutions) == expected
@@ -82,12 +80,3 @@ def test_a_producer_that_served_other_requests_offers_what_a_new_one_offers(
         used.prepare(text, "python")
         later = [Edit(edit.uri, edit.language, edit.before, edit.after, 9.0, edit.times) for edit in recent]
         assert list(used.outcomes(text, "python", URI, len(text), later, lambda place: "", 1000.0, 0)) == offers[0]
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_an_edit_keeps_what_it_teaches_when_its_time_changes(times: int):
-    producer = Producer()
-    first, second = (
-        producer.compared([Edit(URI, "python", "log(area)\n", "log(surface)\n", at_s, times)]) for at_s in (0.0, 1.0)
-    )
-    assert first[0] is second[0]
