@@ -42,7 +42,7 @@ from speclsp.lsp.index import folder_reader
 from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
-from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
+from speclsp.lsp.syntax.grammars import language_id
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -237,6 +237,6 @@ def indexed(root: Path) -> WorkspaceIndex:
 def opened(root: Path, path: str) -> Snapshot:
     """Another file of the package in an editor's tab."""
     file = root / path
-    language = LANGUAGE_ID_OF_SUFFIX.get(file.suffix.lower(), "plaintext")
+    language = language_id(file.name)
     text = file.read_text(encoding="utf-8", errors="replace")
     return Snapshot(uri=file.as_uri(), language=language, version=1, text=text, cursor=0)

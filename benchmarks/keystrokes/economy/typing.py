@@ -10,7 +10,7 @@ from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.language_server import Server
 from benchmarks.keystrokes.replay_editor import AUTOMATIC, Editor, position
 from speclsp.errors import EngineError
-from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
+from speclsp.lsp.syntax.grammars import language_id
 
 PATIENCE_S = 600.0  # for an answer
 SETTINGS: dict[str, object] = {  # a busy machine changes no text
@@ -35,7 +35,7 @@ class TypingEditor:
         self.uris = [(root / path).as_uri() for path in body.open_paths]
         for path, uri in zip(body.open_paths, self.uris, strict=True):
             text = (root / path).read_text(encoding="utf-8", errors="replace")
-            server.open(uri, LANGUAGE_ID_OF_SUFFIX.get(Path(path).suffix.lower(), "plaintext"), text)
+            server.open(uri, language_id(Path(path).name), text)
         self.editor = Editor(server, (root / body.path).as_uri(), body.language, body.above + body.below)
         self.editor.cursor = len(body.above)
 

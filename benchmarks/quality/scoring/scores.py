@@ -25,7 +25,7 @@ from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.postprocess.plan import Suggestion
 from speclsp.lsp.postprocess.syntax_check import SyntaxCheck, Verdict
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX, grammar
+from speclsp.lsp.syntax.grammars import grammar, language_id
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.plain_text import is_inside_word, is_word
@@ -182,7 +182,7 @@ def words_of(root: Path) -> frozenset[str]:
     """Every word in the source files of a package."""
     words: set[str] = set()
     for file in sorted(root.rglob("*")):
-        if file.suffix.lower() in LANGUAGE_ID_OF_SUFFIX and file.is_file() and file.stat().st_size < MAX_BYTES:
+        if grammar(language_id(file.name)) and file.is_file() and file.stat().st_size < MAX_BYTES:
             words.update(WORD.findall(file.read_text(encoding="utf-8", errors="replace")))
     return frozenset(words)
 

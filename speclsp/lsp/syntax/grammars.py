@@ -18,13 +18,6 @@ GRAMMARS: Mapping[str, tuple[str, str]] = {
 }
 # file suffix -> grammar, of the languages whose files are indexed
 SUFFIXES: Mapping[str, str] = {suffix: language.name for language in LANGUAGES for suffix in language.indexed.split()}
-# file suffix -> the LSP language id that an editor sends
-LANGUAGE_ID_OF_SUFFIX: Mapping[str, str] = {
-    suffix: language_id
-    for language in LANGUAGES
-    for language_id, suffixes in language.files.items()
-    for suffix in suffixes.split()
-}
 _FILES = [  # (language id, suffixes and whole names of its files)
     (language_id, names.split())
     for language in (*WITHOUT_GRAMMAR, *LANGUAGES)

@@ -147,32 +147,23 @@ def test_a_return_to_the_saved_text_forgets_only_the_unsaved_edits(desk: Desk, f
 # ── contents of an edit ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_edits_close_together_are_merged(desk: Desk):
-    desk.open()
-    desk.put(10, 11, "ten = 10\n")
-    desk.put(12, 13, "twelve = 12\n")
-    (edit,) = desk.activity.recent()
-    assert edit.before == "line_10 = 10\nline_11 = 11\nline_12 = 12\n"
-    assert edit.after == "ten = 10\nline_11 = 11\ntwelve = 12\n"
-
-
-def test_an_undone_edit_leaves_no_record(desk: Desk):
-    desk.open()
-    desk.put(10, 11, "total_of_all = 10\n")
-    desk.commit()
-    assert desk.recent()
-    desk.put(10, 11, "line_10 = 10\n")
-    desk.commit()
-    assert desk.recent() == []
-
-
-def test_an_edit_that_continues_an_older_one_is_merged_with_it(desk: Desk):
-    desk.open()
-    desk.put(10, 11, "total_of_all = 10\n")
-    desk.commit()
-    desk.put(10, 11, "total_of_some = 11\n")
-    desk.commit()
-    assert desk.recent() == ["-line_10 = 10\n+total_of_some = 11\n"]
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("versions", "recent"),
+    [
+        (["total = 10\n"], ["-line_10 = 10\n+total = 10\n"]),
+        (["total_of_all = 10\n", "line_10 = 10\n"], []),
+        (["total_of_all = 10\n", "total_of_some = 11\n"], ["-line_10 = 10\n+total_of_some = 11\n"]),
+        (["    line_10 = 10\n\n"], []),
+    ],
+    ids=["changed", "undone", "continued", "only blanks"],
+)
+def test_edits_of_one_line_are_one_edit_of_its_words(desk: Desk, versions: list[str], recent: list[str], newline: str):
+    desk.open(text=LINES.replace("\n", newline))
+    for version in versions:
+        desk.put(10, 11, version.replace("\n", newline))
+        desk.commit()
+    assert desk.recent() == recent
 
 
 def test_the_same_edit_made_twice_is_one_edit(desk: Desk):
@@ -183,13 +174,6 @@ def test_the_same_edit_made_twice_is_one_edit(desk: Desk):
     assert desk.recent() == ["-old(1)\n+new(1)\n"] and desk.activity.edits[0].times == 2
 
 
-def test_a_change_of_blanks_is_no_edit(desk: Desk):
-    desk.open()
-    desk.put(10, 11, "    line_10 = 10\n\n")
-    desk.commit()
-    assert desk.recent() == []
-
-
 def test_a_long_paste_or_a_branch_switch_is_no_edit(desk: Desk):
     desk.open()
     desk.put(10, 11, "pasted\n" * (MAX_LINES + 1))
@@ -198,13 +182,6 @@ def test_a_long_paste_or_a_branch_switch_is_no_edit(desk: Desk):
     desk.commit()
     assert desk.recent() == []
     assert "pasted" not in desk.recorded() and "branch" not in desk.recorded()
-
-
-def test_newlines_are_normalized(desk: Desk):
-    desk.open(text=LINES.replace("\n", "\r\n"))
-    desk.put(10, 11, "total = 10\r\n")
-    desk.commit()
-    assert desk.recent() == ["-line_10 = 10\n+total = 10\n"]
 
 
 words = st.sampled_from(["a\n", "bb\n", "ccc\n", "dddd\n", "\n"])
