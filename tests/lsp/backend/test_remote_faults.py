@@ -134,15 +134,6 @@ SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
         },
         ("llama.cpp", "template", "/m/starcoder2-3b.gguf"),
     ),
-    "an old llama.cpp": (
-        {
-            "/v1/models": listing(["qwen2.5-coder-1.5b"], ""),
-            "/health": tells({"status": "ok"}),
-            "/props": tells({"default_generation_settings": {}}),
-            "/infill": infilled,
-        },
-        ("llama.cpp", "infill", "qwen2.5-coder-1.5b"),
-    ),
     "llama.cpp behind a router": (
         {
             "/v1/models": listing(["qwen2.5-coder-1.5b"], "llamacpp"),

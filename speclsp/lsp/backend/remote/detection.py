@@ -1,7 +1,7 @@
 """Detects the type of the server at `remote.url`: its software, its model, the model's card and the request style.
 
     GET /v1/models    the models, and usually the software by `owned_by`
-    KNOWN_SERVERS     a path that only one software answers, if `owned_by` did not identify it
+    GET /api/version  Ollama answers it, whose `owned_by` is a publisher
     GET /health       llama.cpp and our own engine: whether the model is loaded
     POST /infill {}   llama.cpp without a prompt: 400 if its model has the markers, 501 if not
     POST /api/show    Ollama: whether the model's template has a place for a suffix
@@ -15,10 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any
 
 from speclsp.config import Config
 from speclsp.errors import EngineError
@@ -33,37 +31,21 @@ MAX_MODELS = 1000  # names that are compared with the cards
 SIZE = re.compile(r"\d+(?:\.\d+)?b\b")  # the word "7b"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownServer:
-    """One software: how it is recognized, and its request style."""
-
-    kind: str
-    owner: str  # `owned_by` of its models
-    style: str = TEMPLATE
-    path: str = ""  # answered by this software alone
-    member: str = ""  # of that answer
-
-
-KNOWN_SERVERS = (
-    KnownServer("vllm", owner="vllm"),
-    KnownServer("sglang", owner="sglang"),
-    KnownServer("llama.cpp", owner="llamacpp", style=INFILL, path="props", member="default_generation_settings"),
-    KnownServer("ollama", owner="", style=SUFFIX, path="api/version", member="version"),
-    KnownServer("speclsp", owner="speclsp", style=INFILL),
-)
-UNKNOWN = KnownServer("", owner="")
+KIND_OF_OWNER = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}  # by `owned_by`
+STYLE_OF_KIND = {"llama.cpp": INFILL, "speclsp": INFILL, "ollama": SUFFIX}  # any other server: TEMPLATE
 
 
 async def detect(http: RemoteHttp, config: Config) -> RemoteServerType:
     """The type of the server. Raises EngineError when it cannot be used."""
     style = config.remote.api
     model, owner = choose_model(await list_models(http, needed=style != INFILL and not config.remote.model), config)
-    known = next((server for server in KNOWN_SERVERS if owner and server.owner == owner), None) or await probe(http)
-    if known.kind in ("llama.cpp", "speclsp"):
+    kind = KIND_OF_OWNER.get(owner) or ("ollama" if await is_ollama(http) else "")
+    reports_health = kind in ("llama.cpp", "speclsp")
+    if reports_health:
         with suppress(InvalidResponse):  # a router in front of them may answer in another format
             await http.fetch("health", ANSWER_S)  # these list their model before it is loaded
     if style == "auto":
-        style = await usable_style(http, known, model)
+        style = await usable_style(http, kind, model)
     card = card_for(model) if config.model == "auto" else cards.load(config.model)
     if card is None and style == TEMPLATE:
         raise EngineError(
@@ -71,16 +53,16 @@ async def detect(http: RemoteHttp, config: Config) -> RemoteServerType:
             f"(`speclsp models list`), or remote.model to another of its models."
         )
     if card is None:
-        return RemoteServerType(kind=known.kind, style=style, model=model)
+        return RemoteServerType(kind=kind, style=style, model=model)
     has_size = config.model != "auto" or words_of(card.name) <= words_of(model)
     return RemoteServerType(
-        kind=known.kind,
+        kind=kind,
         style=style,
         model=model,
         card_name=card.name if has_size else card.family,
         fim=card.fim,
         stop=stops_of(card.fim, card.stop_tokens),
-        edit_format=card.edit_format if known.style == INFILL else "",
+        edit_format=card.edit_format if reports_health else "",
     )
 
 
@@ -111,26 +93,23 @@ def choose_model(owners: Mapping[str, str], config: Config) -> tuple[str, str]:
     return model, owners.get(model, owners.get(first, ""))
 
 
-async def probe(http: RemoteHttp) -> KnownServer:
-    """The server's software, by requests that only one kind answers."""
-    for known in KNOWN_SERVERS:
-        if known.path:
-            with suppress(EngineError):
-                answer: Any = await http.fetch(known.path, ANSWER_S)
-                if isinstance(answer, Mapping) and known.member in answer:
-                    return known
-    return UNKNOWN
+async def is_ollama(http: RemoteHttp) -> bool:
+    try:
+        answer = await http.fetch("api/version", ANSWER_S)
+    except EngineError:
+        return False
+    return isinstance(answer, Mapping) and "version" in answer
 
 
-async def usable_style(http: RemoteHttp, known: KnownServer, model: str) -> str:
-    """The request style of a known server with this model. Raises EngineError if it cannot fill in the middle."""
-    if known.kind == "llama.cpp":
+async def usable_style(http: RemoteHttp, kind: str, model: str) -> str:
+    """The request style of a server with this model. Raises EngineError if it cannot fill in the middle."""
+    if kind == "llama.cpp":
         try:
             await http.fetch("infill", ANSWER_S, {})
         except HttpRefused as refused:
             return INFILL if refused.status == 400 else TEMPLATE
         return TEMPLATE
-    if known.kind == "ollama":
+    if kind == "ollama":
         details = await http.fetch("api/show", ANSWER_S, {"model": model})
         capabilities = details.get("capabilities") if isinstance(details, Mapping) else None
         if isinstance(capabilities, list) and "insert" not in capabilities:
@@ -138,7 +117,7 @@ async def usable_style(http: RemoteHttp, known: KnownServer, model: str) -> str:
                 f"Ollama's {model!r} cannot fill in the middle (its template has no place for a suffix): "
                 f"set remote.model to one that can, like qwen2.5-coder."
             )
-    return known.style
+    return STYLE_OF_KIND.get(kind, TEMPLATE)
 
 
 def card_for(model: str) -> Card | None:
