@@ -39,8 +39,6 @@ CSS = Language(
     rules=LexicalRules(block_comment=r"/\*.*?(?:\*/|\Z)", statement_end=";"),
     is_data=True,
     line_ends=("{}", ": 0;", " 0;", ";"),
-    indexed="",
-    imports=None,
 )
 HTML = Language(
     name="html",
@@ -58,8 +56,6 @@ HTML = Language(
     ),
     is_data=True,
     line_ends=(),
-    indexed="",
-    imports=None,
 )
 JSON = Language(
     name="json",
@@ -70,8 +66,6 @@ JSON = Language(
     is_data=True,
     line_ends=('"x": 0', ": 0", "0"),
     line_ends_inside=(": 0",),
-    indexed="",
-    imports=None,
 )
 YAML = Language(
     name="yaml",
@@ -86,8 +80,6 @@ YAML = Language(
     by_indentation=True,
     is_data=True,
     line_ends=(" x", ": 0"),
-    indexed="",
-    imports=None,
 )
 TOML = Language(
     name="toml",
@@ -97,8 +89,6 @@ TOML = Language(
     ),
     is_data=True,
     line_ends=(" = 0", "0"),
-    indexed="",
-    imports=None,
 )
 SQL = Language(
     name="sql",
@@ -114,5 +104,4 @@ SQL = Language(
         statement_end=";",
     ),
     indexed=".sql",
-    imports=None,
 )

@@ -1,6 +1,6 @@
 """Record of a language: its names, its grammar, and the rules that the server needs to handle its text.
 
-A field without a default is a question that every record answers; None or "" says that the language has no such thing.
+A default says that the language has no such thing, or has it as most languages do.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class Language:
     keywords: Keywords = MANY_LANGUAGES
     types: TypeRules = NO_TYPE_RULES
     # index
-    indexed: str  # suffixes of the files that are indexed
+    indexed: str = ""  # suffixes of the files that are indexed
     family: str = ""  # name of the language whose files it uses and whose files use its own; "": none
-    imports: ImportRules | None
+    imports: ImportRules | None = None
 
 
 # ── rules that languages share ────────────────────────────────────────────────────────────────────────────────────────

@@ -103,6 +103,4 @@ SVELTE = Language(
     header_is_body=True,
     rules=UNKNOWN_MARKUP,
     line_ends=(),
-    indexed="",
-    imports=None,
 )

@@ -15,7 +15,7 @@ from speclsp.lsp.syntax.languages.record import (
 )
 
 PLAIN = "plaintext"
-UNKNOWN = Language(name="", files={}, rules=UNKNOWN_RULES, indexed="", imports=None)  # of any other language id
+UNKNOWN = Language(name="", files={}, rules=UNKNOWN_RULES)  # of any other language id
 
 _COMPONENT = replace(UNKNOWN_MARKUP, markup="in code")  # with types of TypeScript
 
