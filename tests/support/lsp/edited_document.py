@@ -64,13 +64,11 @@ class EditDesk:
         self,
         model: Any = None,
         eligible: Callable[[Document], Any] = is_eligible,
-        counted: Callable[[str], None] = lambda outcome: None,
         ended: Callable[[NextEditOutcome], None] = lambda outcome: None,
     ) -> NextEdits:
         """The next edits of the server, with this producer."""
-        return NextEdits(
-            Offers(counted), eligible, lambda: False, ended, lambda: self.activity, model, producer=self.producer
-        )
+        offers, is_busy = Offers(lambda outcome: None), lambda: False
+        return NextEdits(offers, eligible, is_busy, ended, lambda: self.activity, model, producer=self.producer)
 
 
 class EditPage(Page):

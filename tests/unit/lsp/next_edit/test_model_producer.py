@@ -60,14 +60,14 @@ class Desk(EditDesk):
 
     def __init__(self, engine: ScriptedEngine, text: str = TEXT) -> None:
         super().__init__(text)
-        self.engine, self.outcomes, self.counted = engine, list[NextEditOutcome](), list[str]()
+        self.engine, self.outcomes = engine, list[NextEditOutcome]()
         self.edit("    name = ''\n", "    name = ''\n    size = 0\n")
 
         async def predicts_edits() -> bool:
             return engine.predicts_edits
 
         self.model = ModelProducer(predicts_edits, engine.stream, lambda uri: "s", lambda uri: "app.py")
-        self.edits = self.next_edits(self.model, counted=self.counted.append, ended=self.outcomes.append)
+        self.edits = self.next_edits(self.model, ended=self.outcomes.append)
 
     def edit(self, old: str, new: str) -> None:
         start = self.document.text.index(old)

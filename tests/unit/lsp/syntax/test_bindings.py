@@ -92,12 +92,6 @@ def test_each_identifier_means_the_definition_with_its_mark(language: str):
     assert tree.count_errors() == 0
 
 
-@pytest.mark.parametrize("language", SAMPLES)
-def test_a_shadowed_name_is_in_every_sample(language: str):
-    _, marks = unmarked(SAMPLES[language])
-    assert max(len(set(of_name.values()) - {LABEL}) for of_name in marks.values()) > 1
-
-
 def test_a_blank_identifier_means_nothing():
     text = "for _ in rows:\n    _ = 1\n"
     assert bindings.occurrences(tree_of("python", text), "_", 0, len(text)) == []

@@ -126,11 +126,6 @@ def test_an_indented_scope_reaches_to_the_end_of_its_last_line():
     assert tree_of("c", "int f() {\n}\n").enclosing(11) == [], "a closed brace is over"
 
 
-def test_errors_are_counted():
-    assert tree_of("python", "x = (1 + 2)\n").count_errors() == 0
-    assert tree_of("python", "def f(:\n  x = = 2\n").count_errors() > 0
-
-
 def test_errors_are_not_counted_where_the_grammar_lacks_dialects():
     tree = tree_of("sql", "SELECT TOP 3 FROM ) x (;\n")
     assert tree.raw.root_node.has_error and tree.count_errors() == 0
