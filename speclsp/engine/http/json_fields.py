@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from speclsp.engine.api import MIN_TEMPERATURE, Request, Result, Start
 from speclsp.errors import InputError
@@ -59,10 +58,6 @@ NEUTRAL_WHEN_DRAWN: dict[str, tuple[object, ...]] = {
 JSON_NAMES = {dict: "an object", list: "a list", type(None): "null"}
 
 Json = dict[str, object]
-
-
-class NotJson(InputError):
-    """The body is not a JSON text."""
 
 
 class BadField(InputError):
@@ -189,38 +184,13 @@ def read(body: bytes) -> Fields:
         value = json.loads(
             body,
             parse_int=lambda digits: int(digits[:MAX_DIGITS]),
-            parse_float=finite,
-            parse_constant=refuse_constant,
-            object_pairs_hook=unique,
         )
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else "not UTF-8"
         if isinstance(error, json.JSONDecodeError):
             why = f"{error.msg.removesuffix(' at')} at character {error.pos}"
-        raise NotJson(f"the body is not JSON ({why}): send one JSON object.") from None
+        raise InputError(f"the body is not JSON ({why}): send one JSON object.") from None
     return Fields(value)
-
-
-def finite(digits: str) -> float:
-    """The value of a JSON number with a fraction or an exponent. Raises InputError."""
-    value = float(digits)
-    if math.isinf(value):
-        raise InputError(f"the body has the number {digits[:SHOWN]}, which is too large: send a smaller one.")
-    return value
-
-
-def refuse_constant(name: str) -> NoReturn:
-    """Refuse NaN and the infinities, which Python reads. Raises NotJson."""
-    raise NotJson(f"the body is not JSON ({name} is not a JSON number): send a number or null.")
-
-
-def unique(pairs: list[tuple[str, object]]) -> Json:
-    """A JSON object. Raises InputError for two fields of one name: only one of them could be used."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise InputError(f"the body has {json.dumps(name[:SHOWN])} twice in one object: send each field once.")
-    return fields
 
 
 def has_more_values(body: bytes, most: int) -> bool:

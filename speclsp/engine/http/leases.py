@@ -30,13 +30,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.responses import check_encoding, json_response, sse
+from speclsp.engine.http.responses import json_response, sse
 from speclsp.engine.scheduling.device_memory import trim_malloc
 from speclsp.engine.scheduling.residency import Residency
 
 COMMENT_S = 5.0  # without a change: then a comment shows that the engine is alive; clients suspect a hang after 15 s
 FIRST_USE_S = 4.0  # for the first client to connect, however short the idle shutdown delay
-THROTTLE_S = 0.1  # between two events of the same state, such as the progress of loading
+THROTTLE_S = 0.1  # between two events, such as the progress of loading
 TRIM_S = 1.0  # from a large body until what it took is freed
 MAX_NAME_CHARS = 60
 MAX_LEAVE_BYTES = 4096
@@ -227,20 +227,13 @@ class LeaseStream(Response):
             if current != sent:
                 sent = current
                 await send({"type": "http.response.body", "body": sse(current), "more_body": True})
-                await self._throttle(current["status"])
+                await asyncio.sleep(THROTTLE_S)
             try:
                 await asyncio.wait_for(lease.changed.wait(), COMMENT_S)
             except asyncio.TimeoutError:
                 await send({"type": "http.response.body", "body": b": here\n\n", "more_body": True})
         last = sse(self.leases.state_object() | {"status": "leaving"})
         await send({"type": "http.response.body", "body": last, "more_body": False})
-
-    async def _throttle(self, state: object) -> None:
-        """Collect smaller changes for a moment; another state, and the end, are reported at once."""
-        for _ in range(5):
-            if self.leases.leaving or self.leases.state_object()["status"] != state:
-                break
-            await asyncio.sleep(THROTTLE_S / 5)
 
 
 async def until_disconnect(receive: Receive) -> None:
@@ -301,7 +294,6 @@ async def leave(http: Http) -> Response:
         body += chunk
         if len(body) > MAX_LEAVE_BYTES:
             raise HTTPException(413, f'the body has more than {MAX_LEAVE_BYTES} bytes: send {{"anyway": true}}.')
-    check_encoding(http)
     try:
         fields = json.loads(body or b"{}")
     except (ValueError, RecursionError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.background import BackgroundTask
@@ -13,8 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from speclsp.engine.http import json_fields
 from speclsp.errors import InputError, InvalidLogits, SpeclspError
-
-MAX_SHOWN_CHARS = 60  # of a header
 
 
 class EventStream(Response):
@@ -73,25 +70,6 @@ def status_and_message(error: Exception) -> tuple[int, str]:
     if isinstance(error, SpeclspError):
         return 503, str(error)
     return 500, f"the engine failed on this request ({type(error).__name__}): its log has the details."
-
-
-def check_encoding(http: Request) -> None:
-    """Refuse a compressed body. Raises HTTPException. Call it after the body is read: its sender reads on then."""
-    values = ",".join(http.headers.getlist("content-encoding"))
-    if any(coding.strip().lower() not in ("", "identity") for coding in values.split(",")):
-        message = f"Content-Encoding is {shown(values)}: send the body without compression."
-        raise HTTPException(415, message, {"accept-encoding": "identity"})
-
-
-def foreign_type(http: Request) -> str:
-    """The request's Content-Type where it is not JSON's, for an error; "" where it is or is missing."""
-    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return "" if kind in ("", "application/json", "text/json") or kind.endswith("+json") else shown(kind)
-
-
-def shown(header: str) -> str:
-    """A header's value for an error, in ASCII."""
-    return json.dumps(header if len(header) <= MAX_SHOWN_CHARS else header[:MAX_SHOWN_CHARS] + "...")
 
 
 def error_object(error: Exception) -> json_fields.Json:

@@ -34,9 +34,7 @@ from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.responses import (
     ErrorAnswers,
     EventStream,
-    check_encoding,
     error_object,
-    foreign_type,
     json_response,
     sse,
     status_and_message,
@@ -252,7 +250,6 @@ async def read_body(http: Http) -> tuple[RouteContext, bytes]:
             break
     if size_bytes > MAX_BODY_BYTES:
         raise HTTPException(413, f"the body has more than {MAX_BODY_BYTES // 2**20} MiB: send less text.")
-    check_encoding(http)
     if why := context.residency.refusal():
         raise HTTPException(503, why)
     return context, bytes(body)
@@ -320,8 +317,6 @@ async def error_response(http: Http, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)  # the client is gone
     code, message = status_and_message(error)
-    if isinstance(error, json_fields.NotJson) and (kind := foreign_type(http)):
-        code, message = 415, f"Content-Type is {kind}, and {message}"
     if code == 404 and message == "Not Found":  # starlette's message
         message = f"{http.url.path} does not exist; the paths are {', '.join(ADDRESSES)}."
     elif code == 405:

@@ -18,24 +18,20 @@ import ipaddress
 import json
 import re
 import socket
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from http import HTTPStatus
 from typing import Any
 
-import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from speclsp.daemon import platform
 from speclsp.engine.http.json_fields import error_json
-from speclsp.engine.http.responses import shown
 from speclsp.errors import EngineError
 from speclsp.private_files import os_errors
 
 IDLE_S = 60.0  # from a connection's beginning, or an answer's end, to the next admitted request
 MAX_CONNECTIONS = 64
-MAX_HEADERS_BYTES = 16 * 2**10  # h11 bounds only what comes in pieces
+MAX_SHOWN_CHARS = 60  # of a header
 MAX_DRAINED_BYTES = 16 * 2**20  # of a refused request's body, so that its sender can read the refusal
 BACKLOG = 128
 HOW_TO_SEND = "send `Authorization: Bearer TOKEN`; the engine prints the path of the token file when it starts"
@@ -125,7 +121,6 @@ class TcpGuard:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not supported")
         try:
-            check_form(scope)
             check_host(scope, self.host)
             check_sender(scope)
             if self.has_token(scope):
@@ -135,8 +130,7 @@ class TcpGuard:
                 return await self.app(scope, receive, only_status(send))
             raise RequestRefused(401, f"the token is missing or wrong: {HOW_TO_SEND}.")
         except RequestRefused as refused:
-            if refused.code in (401, 403):  # otherwise the end of the body is unknown
-                await drain(receive)
+            await drain(receive)
             await refuse(send, refused)
 
     def has_token(self, scope: Scope) -> bool:
@@ -147,19 +141,6 @@ class TcpGuard:
             if kind.lower() == b"bearer":
                 sent.append(credentials.strip())
         return any(hmac.compare_digest(token, self.token) for token in sent)
-
-
-def check_form(scope: Scope) -> None:
-    """Refuse ambiguous requests, and forms that no client of ours sends. h11 has refused malformed ones."""
-    if not scope["raw_path"].startswith(b"/"):
-        raise RequestRefused(400, "the request line has a whole URL: send the path alone.")
-    if headers(scope, b"transfer-encoding") and headers(scope, b"content-length"):
-        raise RequestRefused(400, "the request has both Content-Length and Transfer-Encoding: send one.")
-    sizes = [len(name) + len(value) for name, value in scope["headers"]]
-    if sum(sizes, len(scope["raw_path"]) + len(scope["query_string"])) > MAX_HEADERS_BYTES:
-        raise RequestRefused(431, f"the request's headers have more than {MAX_HEADERS_BYTES // 2**10} KiB.")
-    if any(b"websocket" in value.lower() for value in headers(scope, b"upgrade")):
-        raise RequestRefused(403, "WebSockets are not supported.")
 
 
 def check_host(scope: Scope, bound: str) -> None:
@@ -179,6 +160,11 @@ def check_host(scope: Scope, bound: str) -> None:
         f"the Host header is {shown(hosts[0].decode('latin-1'))}: connect to {own}, or start the engine with --host "
         "and that name, if it is this machine's. Behind a proxy, set the header to localhost.",
     )
+
+
+def shown(header: str) -> str:
+    """A header's value for an error, in ASCII."""
+    return json.dumps(header if len(header) <= MAX_SHOWN_CHARS else header[:MAX_SHOWN_CHARS] + "...")
 
 
 def is_address(name: str) -> bool:
@@ -225,12 +211,8 @@ def only_status(send: Send) -> Send:
         status = json.loads(body).get("status") if body else None
         reduced: dict[str, object] = {"status": status}
         if started["status"] >= 400:
-            reduced["error"] = {
-                "message": "Loading model" if status == "loading" else "the model is not available",
-                "type": "unavailable_error",
-                "param": None,
-                "code": started["status"],
-            }
+            sentence = "Loading model" if status == "loading" else "the model is not available"
+            reduced |= error_json(started["status"], sentence)
         await answer(send, started["status"], reduced)
 
     return send_status
@@ -276,18 +258,6 @@ class TimedProtocol(H11Protocol):
         over_tcp = [other for other in self.connections if isinstance(other, TimedProtocol) and other._alarm]
         if len(over_tcp) > MAX_CONNECTIONS:
             transport.abort()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer a request that h11 refuses, with h11's reason; it names the header or line."""
-        error = sys.exc_info()[1]  # uvicorn calls this where it handles the error
-        code, reason = (error.error_status_hint, str(error)) if isinstance(error, h11.ProtocolError) else (400, msg)
-        without_bytes = re.split(r": (?:b|bytearray\(b)['\"]", reason)[0]
-        body = json.dumps(error_json(code, f"the request is not valid HTTP/1.1 ({without_bytes})."))
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-        response = h11.Response(status_code=code, headers=headers, reason=HTTPStatus(code).phrase)
-        for event in (response, h11.Data(data=body.encode("ascii")), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()  # begins the next request, if there is one

@@ -30,7 +30,6 @@ from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.routes import RouteContext, application
-from speclsp.engine.process.event_loop import SelectorConfig, report_exception, woken_by_signals
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import SpeclspError
@@ -40,7 +39,8 @@ from speclsp.private_files.os_errors import message
 
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
 READY_WAIT_S = 0.1  # a model that needs no loading is ready before the first request is read
-TICK_S = 5.0  # an idle process wakes up seldom; its end is signalled and not polled for
+# An idle process wakes up seldom: its end is signalled. On Windows a signal's handler waits for the next tick.
+TICK_S = 0.5 if sys.platform == "win32" else 5.0
 HUNG = 75  # the exit code: try again (sysexits.h)
 REPORT_S = 0.3  # for failed requests to be answered
 STOP_S = 1.2  # from the request to stop to the end of the process, even in the middle of a round
@@ -105,6 +105,19 @@ def serve(
         raise server.failure
 
 
+class SelectorConfig(uvicorn.Config):
+    """uvicorn's settings, with the selector loop on every system.
+
+    Windows' default, the Proactor loop, closes the listening socket when a client resets its connection before it is
+    accepted (CPython issue 93821). select() has room for 512 sockets there, and tcp_guard.py admits 64.
+    """
+
+    @property
+    def use_subprocess(self) -> bool:
+        """True: on Windows uvicorn then chooses the selector loop."""
+        return True
+
+
 class EngineServer(uvicorn.Server):
     """uvicorn on the engine's own sockets. It ends soon after `stop`."""
 
@@ -158,14 +171,12 @@ class EngineServer(uvicorn.Server):
                 asyncio.get_running_loop().add_signal_handler(number, self.leases.leave, name)
             except NotImplementedError:  # Windows
                 signal.signal(number, lambda *_, name=name: self.leases.leave(name))
-        with woken_by_signals(asyncio.get_running_loop()):
-            yield
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer, and announce it."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(report_exception)
         self.leases.begin()
         try:
             self._on_listening()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,7 @@ from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request, Result, TokenLogprobs
 from speclsp.engine.http import json_fields, llamacpp_api, openai_api
 from speclsp.engine.http.json_fields import ParsedRequest
-from speclsp.engine.http.responses import status_and_message
-from speclsp.errors import InputError, InvalidLogits
-from speclsp.lsp.backend.infill_codec import request_body
-from speclsp.lsp.backend.types import FimRequest
+from speclsp.errors import InputError
 
 CONFIG = Config()
 FIELD_NAMES = """
@@ -60,12 +56,6 @@ def test_every_field_of_an_infill_body_reaches_the_engine():
 def test_missing_and_null_fields_have_llama_cpps_defaults_but_greedy_and_short():
     expected = Request(max_tokens=64, temperature=0.0, top_k=40, top_p=0.95)
     assert infill() == infill(**dict.fromkeys(KNOWN) | {"prompt": ""}) == expected
-
-
-def test_the_settings_decide_whether_to_speculate_unless_the_body_does():
-    off = Config(engine=EngineConfig(speculative_decoding=False))
-    assert not parsed(off).request.speculate
-    assert parsed(off, speculation={"enabled": True}).request.speculate
 
 
 def test_a_limit_above_every_context_is_no_limit():
@@ -131,11 +121,6 @@ def test_the_answer_reports_the_drawn_seed_and_a_request_with_it_is_the_same_req
     settings = final(ask, result("b"))["generation_settings"]
     assert settings["seed"] == ask.request.seed
     assert infill(**{"prompt": "a"} | settings) == ask.request
-
-
-def test_the_language_server_sends_a_seed_of_its_own_so_its_suggestions_do_not_change():
-    body = request_body(FimRequest(line_prefix="a", temperature=1.0))
-    assert infill(**body) == infill(**body)
 
 
 @pytest.mark.parametrize(
@@ -206,17 +191,6 @@ def test_only_the_last_snippets_that_can_fit_are_read(count: int):
     assert [item.text for item in request.extra] == [item["text"] for item in extra][-256:]
 
 
-@given(body=st.binary(max_size=40))
-def test_bytes_that_are_not_json_are_refused(body: bytes):
-    try:
-        fields = json_fields.read(body)
-    except InputError as error:
-        assert "\n" not in str(error)
-    else:
-        assert isinstance(json.loads(body), dict)
-        assert fields.body == json.loads(body)
-
-
 def result(text: str = "", **fields: Any) -> Result:
     return Result(**{"text": text, "stop_type": "eos"} | fields)
 
@@ -226,28 +200,10 @@ def final(ask: ParsedRequest, answer: Result, *sent: str) -> dict[str, Any]:
     return llamacpp_api.final_json(ask, 0, answer, "p", 0.0, *sent)
 
 
-def test_timings_count_cached_prompt_tokens_apart_and_never_divide_by_zero():
-    spent = json_fields.timings(
-        result(prompt_tokens=10, cached_tokens=8, prompt_ms=4.0, decode_ms=6.0, tokens=[1, 2, 3], ttft_ms=5.0), 1.5
-    )
-    assert (spent["prompt_n"], spent["cache_n"], spent["predicted_n"]) == (2, 8, 3)
-    assert (spent["prompt_per_token_ms"], spent["prompt_per_second"]) == (2.0, 500.0)
-    assert (spent["predicted_per_token_ms"], spent["predicted_per_second"]) == (2.0, 500.0)
-    assert (spent["ttft_ms"], spent["queue_ms"]) == (5.0, 1.5)
-    assert json_fields.timings(result(), 0.0)["predicted_per_second"] == 0.0
-
-
 def test_different_completions_keep_their_order_and_the_first_even_if_empty():
     texts = ["", "a", "b", "a", ""]
     assert [kept.text for kept in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
     assert [kept.text for kept in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
-
-
-def test_a_request_for_log_probabilities_is_the_same_request_otherwise():
-    assert infill(n_probs=3) == replace(infill(), logprobs=3)
-    assert infill(n_probs=0) == infill()
-    assert infill(n_probs=3, heal=False) == replace(infill(heal=False), logprobs=3)
-    assert openai(prompt="a", logprobs=0) == replace(openai(prompt="a"), logprobs=0)
 
 
 def test_an_answer_cut_to_a_block_has_the_log_probabilities_of_its_own_text():
@@ -278,13 +234,6 @@ def test_min_p_and_typical_p_matter_only_with_a_temperature():
         infill(min_p=0.05, temperature=0.5)
 
 
-def test_prefill_only_requests_share_a_session_and_have_no_deadline():
-    assert infill(n_predict=0, t_max_predict_ms=1).session == llamacpp_api.WARM_UP
-    assert infill(n_predict=0, t_max_predict_ms=1).deadline_ms == 0
-    assert infill(n_predict=0, session="mine").session == "mine"
-    assert infill(n_predict=1).session == ""
-
-
 @given(lines=st.lists(st.from_regex(r"[ \t]{0,6}[ab]?", fullmatch=True), max_size=8), indent=st.integers(0, 6))
 def test_a_block_is_a_prefix_of_whole_lines_that_later_text_cannot_change(lines: list[str], indent: int):
     text = "\n".join(lines)
@@ -305,16 +254,3 @@ def test_a_deadline_ends_an_unstreamed_answer_at_a_line_end_and_a_streamed_one_a
         assert (ask.request.deadline_ms, ask.line_ms) == (250, 0)
     unlimited = parsed(t_max_predict_ms=-1)
     assert (unlimited.request.deadline_ms, unlimited.line_ms) == (0, 0)
-
-
-def test_an_answer_that_the_model_could_not_compute_is_the_servers_error_and_says_what_to_do():
-    code, message = status_and_message(InvalidLogits(7, math.nan))
-    assert (code, json_fields.error_json(code, message)["error"]["type"]) == (500, "server_error")
-    assert "logit for token 7 is nan" in message
-    assert "speclsp models verify" in message
-
-
-def test_any_text_can_be_sent():
-    answer = json.loads(json_fields.dump({"content": "\ud800\n\u2028\x00é😀"}))
-    assert answer == {"content": "\ud800\n\u2028\x00é😀"}
-    assert b"\n" not in json_fields.dump({"content": "\n\r\u2028"})

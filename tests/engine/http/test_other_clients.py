@@ -206,19 +206,6 @@ def test_no_recorded_request_is_answered_without_the_token(engine: TcpEngine, cl
     assert (reply.status_code, reply.json()["error"]["type"]) == (401, "authentication_error")
 
 
-def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: TcpEngine):
-    """The same tokens as for /infill, which puts the last lines after the middle marker: here all of them."""
-    whole = tiny.post("/infill", prompt="def f(x):\n    return ", input_suffix="\n", n_predict=8, heal=False).json()
-    raw = "<|fim_prefix|><|fim_suffix|>\n<|fim_middle|>def f(x):\n    return "
-    same = tiny.post("/completion", prompt=raw, n_predict=8, heal=False, top_k=40).json()
-    assert same["content"] == whole["content"]
-    assert same["tokens_evaluated"] == whole["tokens_evaluated"]
-    for key in (("Continue", "llama.cpp provider"), ("minuet-ai.nvim", "filled-in template")):
-        reply = send(tiny, RECORDED[key])
-        assert reply.status_code == 200
-        assert "<|" not in reply.text
-
-
 @pytest.mark.parametrize("name", [name for client, name in CHECKS if client == "VS Code"])
 def test_vs_code_s_ghost_text_is_filled_in_by_a_real_model_before_its_suffix(tiny: TcpEngine, name: str):
     """As /infill fills in the same text. A line is one line: VS Code sends its end as a stop."""
@@ -240,14 +227,6 @@ def test_vs_code_s_ghost_text_is_filled_in_by_a_real_model_before_its_suffix(tin
 def client(engine: TcpEngine) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(api_key=engine.token, base_url=engine.url + "/v1", max_retries=0) as client:
         yield client
-
-
-def test_the_openai_client_completes(client: openai.OpenAI):
-    answer = client.completions.create(model="echo", prompt="abc")
-    assert (answer.object, answer.model) == ("text_completion", "echo")
-    (choice,) = answer.choices
-    assert (choice.index, choice.text, choice.finish_reason) == (0, f"E:{digest('abc')}:{EMPTY}", "stop")
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (3, 19, 22)
 
 
 def test_the_openai_client_streams_several_completions_and_the_counts(client: openai.OpenAI):
@@ -329,17 +308,6 @@ def test_logprobs_are_those_of_the_text_s_own_tokens_streamed_or_not(tiny: TcpEn
     assert likely == pytest.approx(logprobs.token_logprobs, abs=0.05), "rounds of other widths round otherwise"
 
 
-def test_llama_cpp_s_n_probs_give_the_same_probabilities(tiny: TcpEngine):
-    answer = tiny.post("/completion", prompt=CODE, n_predict=4, n_probs=2).json()
-    entries = answer["completion_probabilities"]
-    assert [entry["id"] for entry in entries] == answer["tokens"]
-    assert "".join(entry["token"] for entry in entries) == answer["content"]
-    for entry in entries:
-        assert bytes(entry["bytes"]).decode() == entry["token"]
-        assert entry["top_logprobs"][0]["id"] == entry["id"]
-        assert len(entry["top_logprobs"]) == 2
-
-
 # Fields that ask for figures or for another form of the answer, with values for each.
 FIGURES: dict[str, dict[str, list[Any]]] = {
     "/completion": {
@@ -390,15 +358,6 @@ def test_no_request_for_figures_changes_the_text(tiny: TcpEngine, path: str, dat
     assert text == plain
     if "n_probs" in figures or "logprobs" in figures:
         assert tokens == text
-
-
-def test_sampling_without_a_seed_differs_from_request_to_request_and_its_seed_repeats_it(tiny: TcpEngine):
-    body = {"prompt": CODE, "n_predict": 12, "temperature": 1.5}
-    answers = [tiny.post("/completion", **body).json() for _ in range(6)]
-    assert len({answer["content"] for answer in answers}) > 1
-    for answer in answers:
-        again = tiny.post("/completion", **body, seed=answer["generation_settings"]["seed"]).json()
-        assert again["content"] == answer["content"]
 
 
 @pytest.mark.parametrize(
@@ -468,33 +427,6 @@ def test_the_context_lengths_are_those_of_the_model_and_of_the_settings(tiny: Tc
     assert model["meta"]["n_ctx_train"] == cards.load("tiny").context_tokens != CONTEXT_TOKENS
     (echo,) = engine.http.get("/v1/models").json()["data"]
     assert "n_ctx_train" not in echo["meta"], "nothing was trained"
-
-
-LONG = "def add(a, b):\n    return a + b\n\n\n"
-
-
-@pytest.mark.parametrize("times", [400, 20_000])
-def test_a_prompt_that_does_not_fit_is_reported_as_truncated_by_each_api(tiny: TcpEngine, times: int):
-    """Of 20,000 functions, most are left out before any token is counted."""
-    text, few = LONG * times, {"n_predict": 2}
-    answers = [
-        tiny.post("/completion", prompt=text, **few),
-        tiny.post("/completion", prompt=text, response_fields=["truncated", "tokens_evaluated"], **few),
-        tiny.post("/infill", input_prefix=text, prompt="x = ", **few),
-        tiny.post("/infill", input_suffix=text, prompt="x = ", **few),
-        tiny.post("/infill", input_extra=[{"filename": "a.py", "text": text}], prompt="x = ", **few),
-        tiny.post("/v1/completions", prompt=text, max_tokens=2),
-        tiny.post("/v1/completions", prompt="x = ", suffix=text, max_tokens=2),
-    ]
-    assert [answer.json().get("truncated") for answer in answers] == [True] * 7
-    assert answers[1].json()["tokens_evaluated"] < CONTEXT_TOKENS
-    assert "truncated" not in tiny.post("/v1/completions", prompt=LONG, max_tokens=2).json()
-    assert tiny.post("/completion", prompt=LONG, n_predict=2).json()["truncated"] is False
-
-
-def test_health_without_a_token_returns_no_more_than_llama_cpp(engine: TcpEngine):
-    assert httpx.get(engine.url + "/health").json() == {"status": "ok"}
-    assert engine.http.get("/health").json()["model"] == "echo"
 
 
 def test_an_unloaded_engine_is_healthy_for_programs_without_a_third_state():

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from support.engine.engine_process import EngineProcess
 from support.waiting import wait_until
 from support.weights import small_adapters
@@ -50,13 +49,3 @@ def test_the_adapter_of_the_weights_is_on_unless_it_is_damaged(isolated: Path):
         message = damaged.http.get("/health").json()["message"]
         assert message.startswith(f"{file} is ") and "truncated" in message
         assert without_adapter(damaged) != text
-
-
-@pytest.mark.soak
-def test_an_adapter_that_is_turned_off_changes_nothing(isolated: Path):
-    with engine(isolated) as plain:
-        text = without_adapter(plain)
-    small_adapters.write(isolated, scale="16.0")
-    with engine(isolated, "--set", "engine.adapter=none") as turned_off:
-        assert "message" not in turned_off.http.get("/health").json()
-        assert without_adapter(turned_off) == text

@@ -13,7 +13,6 @@ from support.lsp.editor_client import Editor, Page
 from support.lsp.lsp_client import frame
 
 NOT_INITIALIZED, REFUSED, UNKNOWN = -32002, -32600, -32601
-GONE_S = 3.0
 BUSY_S = 20.0  # on a busy machine
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1

@@ -19,7 +19,6 @@ from speclsp import config
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-LARGE = "def compute(value):\n    return value + 1\n\n\n" * 1000  # 43 KB
 PER_HOUR = 3600  # completions, at one a second
 WANTED_KIB = 1024.0  # growth in such an hour
 WARM = 0.4  # share of the steps: caches fill to their bounds and the allocator takes its working memory

@@ -107,7 +107,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "starlette": {
         *("engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"),
     },
-    "uvicorn": {"engine.http.tcp_guard", "engine.process.event_loop", "engine.process.server_process"},
+    "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "transformers": {"engine.loading.model_config"},
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.model_files"},

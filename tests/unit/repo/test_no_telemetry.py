@@ -41,7 +41,6 @@ TALKERS = {  # module with a library that can open a connection -> the peer it c
     "private_files.locks": "nobody: a socket is the lock where the file system has none",
     "daemon.platform": "sockets of this machine: peer credentials and options",
     "engine.process.shared_engine": "nobody: it listens",
-    "engine.process.event_loop": "nobody: a pair of sockets in this process",
     "engine.process.server_process": "nobody: it listens",
     "engine.http.tcp_guard": "nobody: it listens",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -74,10 +74,6 @@ async def completion(http: EngineHttp) -> AsyncGenerator[StreamPiece, None]:
     async with aclosing(http.post_events("/infill", infill_body(ASK), ASK.deadline_ms, is_last)) as events:
         async for event in events:
             yield parse_piece(event)
-
-
-async def text_of(pieces: AsyncIterator[StreamPiece]) -> str:
-    return "".join([piece.text async for piece in pieces])
 
 
 async def ask(
