@@ -96,7 +96,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     wanted, card = settings.engine.quantization, bench.card
     figures = {
         "pair": bench.card.name,
-        "quantization": pick_format(wanted, "cpu", card.target.parameters, auto_choice.prefers_int4(card)),
+        "quantization": pick_format(wanted, "cpu", auto_choice.prefers_int4(card)),
         "settings": bench.assignments,
         "new_tokens": options.tokens,
         "prompt_tokens": [len(hole.ids) for hole in holes],

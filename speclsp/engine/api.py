@@ -70,11 +70,6 @@ class Request:
     idle: bool = False  # no client waits: it runs while there is no other request, and ends when there is one
     is_truncated: bool = False  # text of the prompt was left out already, before any was tokenized (truncation.py)
 
-    @property
-    def greedy(self) -> bool:
-        """True when no token is drawn at random."""
-        return self.temperature < MIN_TEMPERATURE
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprobs:

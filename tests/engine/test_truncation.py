@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from sys import getsizeof
 
 from hypothesis import given
@@ -124,12 +123,3 @@ def test_the_token_cache_never_has_more_bytes_than_its_limit(entries: list[tuple
     kept = [(text, tokens) for text, tokens in entries if cache.get(text) is not None]
     assert cache.bytes == sum(getsizeof(text) + TOKEN_BYTES * tokens for text, tokens in kept)
     assert kept == entries[len(entries) - len(kept) :], "the newest"
-
-
-def test_every_text_of_a_request_has_a_limit():
-    """A field that is added later and holds text must be truncated, too."""
-    texts = {"prefix", "line_prefix", "suffix", "filename", "extra", "raw_prompt", "stop", "previous", "draft_window"}
-    short = {"sampling", "sources", "session"}  # a choice, a few names, and at most 256 characters
-    assert {field.name for field in fields(Request) if "str" in str(field.type) or "Extra" in str(field.type)} == (
-        texts | short
-    )

@@ -22,7 +22,7 @@ from speclsp.process_resources import gpu_extra, gpus
 from speclsp.weights import auto_choice
 from speclsp.weights.cards import TORCH_FORMATS, Card
 
-SMALL_PARAMETERS = 50_000_000  # below this, one thread computes, and without forward.c the format is float32
+SMALL_PARAMETERS = 50_000_000  # below this, one thread computes, and a GPU's draft is float32
 
 
 def within_training(config: Config, card: Card) -> tuple[Config, str]:
@@ -65,8 +65,10 @@ def check_torch(wanted: str, device: str, card: Card) -> None:
         raise WeightsError(f"{load_problem(native.best_path())} {problem}".strip())
 
 
-def pick_format(wanted: str, device: str, parameters: int, prefers_int4: bool = False) -> str:
+def pick_format(wanted: str, device: str, prefers_int4: bool = False) -> str:
     """The number format of the target's linears: "fp32" | "bf16" | "int8" | "int4" | "nf4".
+
+    Int8 is float32 in a decoder that cannot compute it exactly (torch_checkpoint.py).
 
     Args:
         prefers_int4: "auto" is int4 on paths where its rounds are faster than those of int8 (docs/engine.md).
@@ -83,21 +85,12 @@ def pick_format(wanted: str, device: str, parameters: int, prefers_int4: bool = 
         return wanted
     if device != "cpu":
         return "bf16"
-    if path:
-        return "int4" if prefers_int4 and path in native.FASTER_IN_INT4 else "int8"
-    if 0 < parameters < SMALL_PARAMETERS:
-        return "fp32"
-    from speclsp.engine.model.cpu_linears import int8_is_exact
-
-    return "int8" if int8_is_exact() else "fp32"
+    return "int4" if prefers_int4 and path in native.FASTER_IN_INT4 else "int8"
 
 
 def pick_draft_format(parameters: int, device: str) -> str:
-    """int8 where forward.c runs: it is faster. Elsewhere fp32 for a tiny draft, else nf4.
-
-    (0.5B on two cores: 20 ms a token in int8, 37 to 50 in nf4.)
-    """
-    if device == "cpu" and native.best_path():
+    """The number format of a draft's linears: int8 on a CPU; on a GPU fp32 for a tiny draft, else nf4."""
+    if device == "cpu":
         return "int8"
     return "fp32" if 0 < parameters < SMALL_PARAMETERS else "nf4"
 
@@ -118,7 +111,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
         OutOfMemory: it does not fit.
     """
     wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
-    number_format = pick_format(wanted, device, card.target.parameters, auto_choice.prefers_int4(card))
+    number_format = pick_format(wanted, device, auto_choice.prefers_int4(card))
     if device == "cpu":
         check_limit(card, number_format, with_draft=draft_dir is not None)
         return MemoryPlan(number_format=number_format, context_tokens=context_tokens, slots=SLOTS)

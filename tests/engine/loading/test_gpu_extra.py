@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from support.cli.terminal import runner
 from support.engine.random_models import NATIVE, save_random
 
-from speclsp.cli.first_run import doctor, doctor_installation
-from speclsp.cli.first_run.doctor_check import OK, WARN
+from speclsp.cli.first_run import doctor
+from speclsp.cli.first_run.doctor_check import WARN
 from speclsp.cli.models import sizes
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, load_plan, loading
@@ -113,23 +112,6 @@ def test_the_engines_note_setup_and_doctor_name_the_command(capsys: pytest.Captu
     assert check.status == WARN and sentence in check.found
     code, out, _ = runner(capsys, "setup")("--model", "tiny")
     assert code == 0 and f"GPU:     {sentence}" in out
-
-
-def test_doctor_without_pytorch_is_no_problem_without_a_gpu(monkeypatch: pytest.MonkeyPatch):
-    versions = {"tree-sitter": "1.0", "pygls": "1.0"}
-
-    def version(name: str) -> str:
-        if name not in versions:
-            raise metadata.PackageNotFoundError(name)
-        return versions[name]
-
-    assert doctor.device(Config()).status == OK
-    monkeypatch.setattr(metadata, "version", version)
-    assert doctor_installation.packages().status == OK
-    versions["torch"] = "1.0"
-    check = doctor_installation.packages()
-    assert check.status == WARN and "torch 1.0; transformers, bitsandbytes not installed" in check.found
-    assert check.fix == f"`{gpu_extra.command()}`"
 
 
 @pytest.mark.parametrize(

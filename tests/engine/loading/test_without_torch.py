@@ -62,12 +62,3 @@ def test_an_engine_in_forward_c_answers_without_torch(isolated: Path):
             prefix = CODE[50 * number :]
             answer = engine.infill(input_prefix=prefix, prompt="    return self.it", n_predict=16, **options)
             assert answer["tokens_predicted"] > 0
-
-
-@pytest.mark.usefixtures("no_torch")
-def test_an_engine_in_a_format_of_torch_says_how_to_install_it(isolated: Path):
-    with loaded_engine(isolated, "--set", "engine.quantization=fp32") as engine:
-        state = engine.http.get("/health").json()
-    assert state["status"] == "error"
-    sentence = 'engine.quantization = "fp32" needs PyTorch, which is not installed: install it ('
-    assert sentence in state["error"]["message"]

@@ -16,7 +16,6 @@ from support.engine.random_models import FAMILIES, IDS, NATIVE, native_decoder, 
 from speclsp import process_resources
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.loading import checkpoint, load_plan, nf4_linear
-from speclsp.engine.model import cpu_linears
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact
 from speclsp.engine.model.decoder import BLOCK
@@ -157,33 +156,22 @@ def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(slice_r
             assert (y - wanted).norm() / wanted.norm() < 0.15
 
 
-def test_a_cpu_without_exact_int8_computes_in_float32(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cpu_linears, "int8_is_exact", lambda: False)
-    monkeypatch.setattr(native, "best_path", lambda: "")
-    assert load_plan.pick_format("auto", "cpu", 10**9) == "fp32"
-
-
 @pytest.mark.parametrize("path", [*native.PATHS, ""])
 def test_int4_is_chosen_for_models_that_prefer_it_where_it_is_faster(path: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(native, "best_path", lambda: path)
-    monkeypatch.setattr(cpu_linears, "int8_is_exact", lambda: True)
     has_4_bits, is_faster = path not in ("AMX", ""), path.startswith("AVX")
-    assert load_plan.pick_format("auto", "cpu", 10**9, prefers_int4=True) == ("int4" if is_faster else "int8")
+    assert load_plan.pick_format("auto", "cpu", prefers_int4=True) == ("int4" if is_faster else "int8")
     for prefers_int4 in (True, False):
-        assert load_plan.pick_format("int4", "cpu", 10**9, prefers_int4) == ("int4" if has_4_bits else "int8")
-        assert load_plan.pick_format("int8", "cpu", 10**9, prefers_int4) == "int8"
-    assert load_plan.pick_format("auto", "cpu", 10**9) == "int8"
-    assert load_plan.pick_format("auto", "cpu", 10**6) == ("int8" if path else "fp32")
-    assert load_plan.pick_draft_format(10**6, "cpu") == ("int8" if path else "fp32")
-    assert load_plan.pick_draft_format(10**9, "cpu") == ("int8" if path else "nf4")
-    assert load_plan.pick_format("auto", "cuda", 10**9, prefers_int4=True) == "bf16"
+        assert load_plan.pick_format("int4", "cpu", prefers_int4) == ("int4" if has_4_bits else "int8")
+        assert load_plan.pick_format("int8", "cpu", prefers_int4) == "int8"
+    assert load_plan.pick_format("auto", "cpu") == "int8"
+    assert load_plan.pick_format("auto", "cuda", prefers_int4=True) == "bf16"
 
 
 def test_a_number_format_that_a_device_cannot_run_is_named():
     for number_format in ("int8", "int4"):
         with pytest.raises(WeightsError, match=f'"{number_format}" runs on a CPU only'):
-            load_plan.pick_format(number_format, "cuda", 10**9)
-    assert load_plan.pick_format("auto", "cuda", 10**9) == "bf16"
+            load_plan.pick_format(number_format, "cuda")
 
 
 @given(cores=st.integers(1, 256), threads=st.integers(0, 64), parameters=st.sampled_from([0, 10**6, 10**9]))

@@ -51,10 +51,3 @@ def test_greedy_speculative_is_plain_token_for_token_on_real_holes(
         spared += plain.rounds - drafted.rounds
     assert spared > len(requests), "drafts are accepted, or nothing was tested"
     promise.measured(f"{len(requests)} places in real code, the 0.5B: 0 tokens differ", holds=True)
-
-
-def test_a_text_of_rare_characters_is_never_cut_within_one(engine: CompletionEngine, soak: bool):
-    line = 'letters = "𝒜𝒷𝒸𝒹𝑒𝒻𝑔'  # four bytes and up to four tokens each
-    for max_tokens in range(1, 9, 1 if soak else 2):
-        result = complete_once(engine, Request(raw_prompt=line, max_tokens=max_tokens))
-        assert "\N{REPLACEMENT CHARACTER}" not in result.text

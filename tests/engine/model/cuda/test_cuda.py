@@ -208,19 +208,6 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(pair: Fused
         assert tokens(pair, [drafter], gamma) == plain, drafter
 
 
-@pytest.mark.parametrize("gamma", [4, *in_soak(1, 9)])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2**40 + 7, top_p=0.9)])
-def test_a_fused_round_equals_the_unfused_one(pair: FusedRound, gamma: int, sampling: Sampling):
-    """Compared round by round: the guesses and the number accepted. `room` cuts guesses at the end of both alike."""
-    for _ in range(2):  # on a GPU a shorter round takes the place of one that is not captured
-        rounds(pair, [FusedDrafter(pair, sampling)], gamma, sampling)
-        pair.graphs.capture_pending()
-    fused = rounds(pair, [FusedDrafter(pair, sampling)], gamma, sampling)
-    apart = rounds(pair, [ModelDrafter(pair.draft, p_min=0.0)], gamma, sampling)
-    assert [replace(step, ms=0.0) for step in fused] == [replace(step, ms=0.0) for step in apart]
-    assert sum(step.accepted for step in fused) > 0
-
-
 @settings(max_examples=12)
 @given(
     seed=st.integers(0, 2**62),
@@ -390,24 +377,6 @@ def test_graphs_are_bounded_and_the_newest_in_use_stay(keys: list[int]):
             graphs.run(key, lambda: None)
             graphs.run(0, lambda: None)
     assert 0 in graphs.replays and 2 * MAX_GRAPHS - 1 in graphs.replays and 1 not in graphs.replays
-
-
-def test_memory_that_runs_out_in_a_pass_leaves_the_cache_as_it_was(monkeypatch: pytest.MonkeyPatch):
-    target = read("target")
-    target.catch_up(IDS[:60])
-    wanted = target.choose(IDS[60:62], 1, None, ())
-    target.rewind(60)
-
-    def full(*arguments: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    with monkeypatch.context() as planted:
-        planted.setattr(CudaDecoder, "logits_of", full)
-        for _ in range(CAPTURE_AT + 1):
-            with pytest.raises(torch.OutOfMemoryError):
-                target.choose(IDS[60:62], 1, None, (7,))
-    assert target.ids == IDS[:60]
-    assert target.choose(IDS[60:62], 1, None, ()) == wanted, "and the ban of the failed pass is lifted"
 
 
 def test_a_capture_that_fails_is_not_tried_again():

@@ -42,14 +42,9 @@ def test_a_file_that_is_no_library_is_named_with_the_systems_reason(package: Pat
     assert "so the CPU computes with AVX2: install speclsp again" in problem
 
 
-@pytest.mark.parametrize("processor", ["x86_64", "win-amd64"])
-def test_x86_64_has_its_libraries_and_so_has_its_emulation_on_windows_on_arm(processor: str):
-    assert library.names_for(processor) == ("_forward", "_forward_avx2")
-
-
-@pytest.mark.parametrize("processor", ["aarch64", "arm64", "win-arm64", "ARM64"])
-def test_arm_has_a_library_of_its_own(processor: str):
-    assert library.names_for(processor) == ("_forward_neon",)
+def test_x86_64_and_its_emulation_on_windows_on_arm_have_other_libraries_than_arm():
+    assert {library.names_for(name) for name in ("x86_64", "win-amd64")} == {("_forward", "_forward_avx2")}
+    assert {library.names_for(name) for name in ("aarch64", "arm64", "win-arm64", "ARM64")} == {("_forward_neon",)}
 
 
 def test_the_libraries_of_this_package_are_no_problem():
