@@ -31,7 +31,6 @@ SHAPE = {
     "vocab_size": len(tiny_gguf.TOKENS),
     "rms_norm_eps": 1e-6,
 }
-PROMPT = torch.tensor([[5, 80, 131, 9, 260, 7]])
 
 
 def model(directory: Path, tensors: tiny_gguf.Tensors, **options: object) -> Path:
@@ -58,17 +57,6 @@ def rounded(values: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
 
 
-def logits(config_class: str, directory: Path, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Those of transformers for the model with the directory's config.json and these tensors."""
-    import transformers
-
-    config = getattr(transformers, f"{config_class}Config").from_pretrained(directory)
-    loaded = getattr(transformers, f"{config_class}ForCausalLM")(config)
-    loaded.load_state_dict({name: values.float() for name, values in tensors.items()}, strict=False)
-    loaded.tie_weights()
-    return loaded.eval()(PROMPT).logits
-
-
 def interleaved(published_rows: torch.Tensor, heads: int) -> np.ndarray:
     """llama.cpp's row order of q and k, made from the published one."""
     rows = published_rows.reshape(heads, 2, tiny_gguf.HEAD // 2, -1).swapaxes(1, 2).reshape(published_rows.shape)
@@ -91,13 +79,6 @@ def stored_as(state: dict[str, torch.Tensor]) -> tiny_gguf.Tensors:
     return stored
 
 
-def test_a_qwen2_model_computes_the_same_logits_as_its_source_weights(tmp_path: Path) -> None:
-    tensors = tiny_gguf.random_tensors(biases=True)
-    directory = model(tmp_path / "model", tensors)
-    source = {published(name): rounded(values) for name, values in tensors.items()}
-    assert torch.equal(logits("Qwen2", directory, read(directory)), logits("Qwen2", directory, source))
-
-
 @pytest.mark.parametrize("biases", [True, False])
 def test_a_llama_model_gets_its_rotary_rows_back_in_the_published_order(tmp_path: Path, biases: bool) -> None:
     import transformers
@@ -116,13 +97,13 @@ def test_a_llama_model_gets_its_rotary_rows_back_in_the_published_order(tmp_path
         assert torch.equal(loaded[name].float(), values), name
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "F16", "BF16"])
-def test_a_quantized_matrix_equals_ggufs_dequantization_rounded_once(
+@pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q5_0", "F16", "BF16"])
+def test_a_stored_tensor_equals_ggufs_dequantization_rounded_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_tensors, "SLAB_WEIGHTS", 3 * tiny_gguf.HIDDEN)  # several slabs
     quantized = gguf.GGMLQuantizationType[kind]
-    tensors = tiny_gguf.random_tensors(biases=False)
+    tensors = tiny_gguf.random_tensors(biases=True)
     loaded = read(model(tmp_path / "model", tensors, quantized=quantized))
     for name, values in tensors.items():
         if values.ndim == 2:

@@ -148,13 +148,6 @@ def test_a_path_without_4_bit_products_widens(model: Path, monkeypatch: pytest.M
     assert native_decoder(model, "AMX", 1000).number_format == "int8"
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
-def test_dequantized_blocks_are_the_values_of_the_file(kind: BlockKind):
-    blocks = superblock_models.random_blocks(40, 768, 5, kind)
-    exact = torch.from_numpy(superblock_models.file_values(blocks, kind)).to(torch.bfloat16)
-    assert torch.equal(torch_checkpoint.tensor(kind.dequantize(blocks)), exact)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
