@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import importlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -72,7 +71,6 @@ log = logging.getLogger("speclsp.server")
 
 def main(opening: Opening, trace: bool = False) -> int:
     """Serve one editor. Returns the exit code. `trace`: log every request."""
-    gc.freeze()  # imported modules are no garbage: each collection over them would cost 30 ms
     path = open_language_server_log()
     log.info("speclsp %s starts", __version__)
     server = compose(opening.own_config, opening.problems, trace, opening.copilot).server
@@ -92,7 +90,7 @@ def compose(config: Config, problems: list[str], trace: bool = False, copilot: b
         server=server,
         usage=UsageStats(model=lambda: server.model, enabled=lambda: server.config.stats.enabled),
         recorder=ExplainRecorder(documents, server.status, lambda: server.backend_status),
-        progress=ProgressBar(server.create_progress, lambda value: server.protocol.notify(types.PROGRESS, value)),
+        progress=ProgressBar(server),
         start=start,
     )
     server.on_config.append(functools.partial(config_changed, app))
@@ -143,7 +141,7 @@ def config_changed(app: App, config: Config, old: Config) -> None:
     if app.server.starting is not None and config.next_edit.enabled != old.next_edit.enabled:
         follow_recent_edits(app)
     if app.index is not None:
-        app.index.apply_config(config)
+        app.index.apply_config(config, old)
 
 
 def next_edits_of(app: App) -> NextEdits:

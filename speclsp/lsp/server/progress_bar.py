@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-Create = Callable[[str, Callable[[], None]], None]
-Send = Callable[[Mapping[str, object]], None]
+from lsprotocol import types
+
+from speclsp.lsp.protocol.language_server import SpecLanguageServer
 
 
 class ProgressBar:
-    """One bar at a time. `create(token, then)` requests a bar from the client and calls `then` when it agrees."""
+    """One bar at a time, for a client that supports it."""
 
-    def __init__(self, create: Create, send: Send) -> None:
-        self._create, self._send = create, send
+    def __init__(self, server: SpecLanguageServer) -> None:
+        self._server = server
         self._number = 0
         self._token = ""  # of the bar that is shown or requested
         self._shown = False
@@ -26,9 +28,7 @@ class ProgressBar:
         if status["state"] not in ("starting", "loading"):
             self._end()
         elif not self._token:
-            self._number += 1
-            token = self._token = f"speclsp-{self._number}"
-            self._create(token, lambda: self._begin(token))
+            self._request()
         elif self._shown and bar_values(status) != self._reported:
             self._reported = bar_values(status)
             self._send_progress("report", self._token)
@@ -37,8 +37,17 @@ class ProgressBar:
         """True if this is the token of the shown bar."""
         return self._shown and token == self._token
 
-    def _begin(self, token: str) -> None:
+    def _request(self) -> None:
+        self._number += 1
+        token = self._token = f"speclsp-{self._number}"
+        if self._server.client_can("window", "workDoneProgress"):
+            answer = self._server.protocol.request(types.WINDOW_WORK_DONE_PROGRESS_CREATE, {"token": token})
+            answer.add_done_callback(lambda done: self._begin(token, done))
+
+    def _begin(self, token: str, answer: asyncio.Future[Any]) -> None:
         """The client has created the bar. If the model is ready by now, the bar begins and ends: LSP requires both."""
+        if answer.cancelled() or answer.exception() is not None:
+            return
         title = f"speclsp: {self._status['model']}"
         if token == self._token:
             self._shown, self._reported = True, bar_values(self._status)
@@ -47,7 +56,8 @@ class ProgressBar:
             self._send_progress("end", token)
 
     def _send_progress(self, kind: str, token: str, **more: object) -> None:
-        self._send({"token": token, "value": {"kind": kind, **more, **bar_values(self._status)}})
+        value = {"kind": kind, **more, **bar_values(self._status)}
+        self._server.protocol.notify(types.PROGRESS, {"token": token, "value": value})
 
     def _end(self) -> None:
         if self._shown:

@@ -259,12 +259,6 @@ class CompletionServer(SpecLanguageServer):
 
     # ── the client ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def create_progress(self, token: str, then: Callable[[], None]) -> None:
-        """Request a progress bar from the client, if it supports that; call `then` when it agrees."""
-        if self.client_can("window", "workDoneProgress"):
-            future = self.protocol.request(types.WINDOW_WORK_DONE_PROGRESS_CREATE, {"token": token})
-            future.add_done_callback(lambda done: then() if not done.cancelled() and done.exception() is None else None)
-
     def register_capability(self, registration_id: str, method: str, options: Mapping[str, object]) -> None:
         """Register for a notification that the client supports dynamically."""
         registration = {"id": registration_id, "method": method, "registerOptions": options}

@@ -31,7 +31,7 @@ class WorkspaceIndexes:
     """The indexed folders of one editor. `is_remote` returns whether the backend sends prompts to another machine."""
 
     def __init__(self, documents: WorkspaceDocuments, is_remote: Callable[[], bool]) -> None:
-        self._documents, self._is_remote = documents, is_remote
+        self.documents, self._is_remote = documents, is_remote
         self._folders: dict[str, IndexedFolder] = {}
         self._typed_s = 0.0
 
@@ -42,7 +42,7 @@ class WorkspaceIndexes:
 
     def document_opened(self, uri: str) -> None:
         """Index the document's folder, unless that is done already or disabled."""
-        config, root = self._documents.config, self._documents.root(uri)
+        config, root = self.documents.config, self.documents.root(uri)
         if root is None or not (config.context.index_workspace and config.completion.enabled):
             return
         folder = self._folders.get(root)
@@ -71,10 +71,10 @@ class WorkspaceIndexes:
 
     def folders_changed(self) -> None:
         """The workspace has other folders: drop the indexes of removed ones, and index those that were added."""
-        folders = self._documents.folders()
+        folders = self.documents.folders()
         for root in [root for root in self._folders if root not in folders]:
             self._folders.pop(root).end()
-        for document in self._documents.documents:  # in a folder that was added, or in the one around it
+        for document in self.documents.documents:  # in a folder that was added, or in the one around it
             self.document_opened(document.uri)
 
     def is_hidden(self, path: str, root: str, rules_applied: bool) -> bool:
@@ -83,20 +83,21 @@ class WorkspaceIndexes:
         `rules_applied`: the folder was scanned since the ignore files changed. Then a file whose own rules have not
         been read yet may be shown, but not to a remote server.
         """
-        if glob_off(path, self._documents.config, root):
+        if glob_off(path, self.documents.config, root):
             return True
-        verdict = self._documents.ignore_files.of(path, root)
+        verdict = self.documents.ignore_files.of(path, root)
         return (not rules_applied or self._is_remote()) if verdict is UNREAD else bool(verdict.no_context)
 
-    def apply_config(self, config: Config) -> None:
+    def apply_config(self, config: Config, old: Config) -> None:
         """Create or drop indexes under new settings."""
         if not (config.context.index_workspace and config.completion.enabled):
             self.end()
             return
-        for document in self._documents.documents:
+        for document in self.documents.documents:
             self.document_opened(document.uri)
-        for folder in self._folders.values():
-            folder.config_changed()
+        if config.completion.disabled_globs != old.completion.disabled_globs:
+            for folder in self._folders.values():
+                folder.scan_again()
 
     def end(self) -> None:
         """Drop all indexes."""
@@ -104,20 +105,12 @@ class WorkspaceIndexes:
             folder.end()
         self._folders.clear()
 
-    def globs_off(self) -> tuple[str, ...]:
-        """Patterns of files that are not indexed."""
-        return self._documents.config.completion.disabled_globs
-
     def rest_s(self) -> float:
         """The time that a thread sleeps between two slices of work."""
         return TYPING_REST_S if time.monotonic() - self._typed_s < TYPING_S else REST_S
 
-    def warms_up(self) -> bool:
-        """True if code of other files is shown."""
-        return self._documents.config.context.cross_file_tokens > 0
-
     def _folder_of(self, uri: str) -> IndexedFolder | None:
-        return self._folders.get(self._documents.root(uri) or "")
+        return self._folders.get(self.documents.root(uri) or "")
 
 
 class IndexedFolder:
@@ -126,7 +119,7 @@ class IndexedFolder:
     def __init__(self, root: str, first: str, owner: WorkspaceIndexes) -> None:
         self.path = file_path(root).rstrip("/")
         self._loop = asyncio.get_running_loop()
-        self._owner, self._globs = owner, owner.globs_off()
+        self._documents = owner.documents
         self._scanned_s = time.monotonic()
         self._rules = 0  # number of changes of the ignore files
         self._rules_scanned = -1  # number of these changes that the last scan has applied
@@ -138,7 +131,7 @@ class IndexedFolder:
             self.index,
             self._loop.call_soon_threadsafe,
             near,
-            owner.globs_off,
+            lambda: self._documents.config.completion.disabled_globs,
             self._files_listed,
             lambda: self.warm_up(near),
             owner.rest_s,
@@ -160,7 +153,7 @@ class IndexedFolder:
 
     def warm_up(self, path: str) -> None:
         """Read the files near a document, if they may be shown."""
-        if self._owner.warms_up():
+        if self._documents.config.context.cross_file_tokens > 0:
             self._warm_up.add(path)
 
     def file_saved(self, path: str) -> None:
@@ -175,11 +168,9 @@ class IndexedFolder:
             self._scanned_s = time.monotonic()
         self._reader.put(Job(paths, scan or rules, self._rules))
 
-    def config_changed(self) -> None:
-        """Scan the folder if other files are disabled."""
-        if self._globs != self._owner.globs_off():
-            self._globs = self._owner.globs_off()
-            self._reader.put(Job(scan=True, rules=self._rules))
+    def scan_again(self) -> None:
+        """Scan the folder: other files may be disabled."""
+        self._reader.put(Job(scan=True, rules=self._rules))
 
     def end(self) -> None:
         """End the thread."""
