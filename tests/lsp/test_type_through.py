@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.lsp.editor_client import Editor, Page
+from support.waiting import wait_until
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -21,9 +22,7 @@ def editor() -> Iterator[Editor]:
 
 
 def wait_until_working(editor: Editor) -> None:
-    deadline = time.monotonic() + 20
-    while not editor.metrics().get("speclsp_running_requests") and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: editor.metrics().get("speclsp_running_requests"))
 
 
 def count(editor: Editor, name: str) -> float:

@@ -83,9 +83,8 @@ def test_every_fuzzed_request_is_answered_once_and_nothing_else_is_sent(seed: in
             longest_s = max(longest_s, editor.heard_after_s(knock, seed))
         took_s = time.monotonic() - start
 
-        until = time.monotonic() + HANG_S * BUSY
-        while (wrong := account.wrong(editor.replies)) and time.monotonic() < until:
-            time.sleep(0.05)
+        editor.wait_for(lambda: not account.wrong(editor.replies), HANG_S * BUSY)
+        wrong = account.wrong(editor.replies)
         assert wrong == [], f"seed {seed}: (message, id, replies owed, replies that came)"
         answered = {msg_id: list(replies) for msg_id, replies in editor.replies.items()}
         assert len(account.owed) > messages / 4

@@ -247,16 +247,6 @@ async def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_refused_request_is_reported_and_the_next_one_is_sent():
-    async with using(FaultyServer()) as (server, backend):
-        server.then.append(refuses(400, "maximum context length is 16 tokens"))
-        with pytest.raises(EngineError, match="16 tokens"):
-            await backend.text()
-        assert backend.status.state == "ready" and "16 tokens" in backend.status.message
-        assert await backend.text() == "a + b"
-        assert backend.status.message == ""
-
-
 async def test_control_characters_are_removed_from_a_servers_texts():
     evil = "Qwen2.5-Coder-7B\x1b]0;\x07\u202e\u200b" + "x" * 5000
     async with using(FaultyServer(models=[evil])) as (server, backend):
@@ -283,22 +273,8 @@ async def test_an_unforeseen_exception_is_reported_and_detection_runs_again(monk
             await backend.until(lambda status: status.state == "ready")
 
 
-async def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
-    secret = "password = 'hunter2 \\ \"twice\"'"
-
-    async def quotes(request: HttpRequest, connection: Connection) -> None:
-        await connection.whole(413, json.dumps({"detail": f"bad input: {request.body}"}).encode())
-
-    async with using(FaultyServer(always=quotes)) as (_, backend):
-        with pytest.raises(EngineError) as raised:
-            await backend.text(FimRequest(prefix=f"import os\n{secret}\n", line_prefix="print(", suffix=secret))
-        for message in (str(raised.value), backend.status.message):
-            assert "hunter2" not in message and "import os" not in message and "HTTP 413" in message
-
-
 async def test_an_answer_that_is_not_streamed_is_read():
-    whole = body_of("application/json", json.dumps(choice("whole", "stop")).encode())
-    async with using(FaultyServer(always=whole)) as (_, backend):
+    async with using(FaultyServer(always=tells(choice("whole", "stop")))) as (_, backend):
         assert await backend.text() == "whole"
 
 

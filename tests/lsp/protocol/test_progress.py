@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.waiting import becomes_true
 from support.weights.faulty_hub import Hub
 
 from speclsp.weights import cards
@@ -72,9 +72,7 @@ def test_fetching_is_shown_with_sizes_cancelled_by_its_button_and_resumed(hub: H
         editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
         editor.until("loading", after=before, timeout_s=60)
         assert editor.wait_for(lambda: len(begun(editor)) == 2, 60)
-        deadline = time.monotonic() + 60
-        while len(hub.transfers) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        assert becomes_true(lambda: len(hub.transfers) >= 2)
     first, second = (start for _, start in hub.transfers[:2])
     assert first == 0 and second >= 100_000, "it went on where it was"
 

@@ -1,8 +1,8 @@
 """A completion server with scripted faults: plain sockets, optional TLS, in a thread of its own.
 
 Each request gets the next behaviour of `then`, or `always` when `then` is empty. A behaviour gets the request and the
-connection and may do anything. The server records two things with their times: every request, and every connection
-that the client closed before the answer was complete.
+connection and may do anything. The server records every request, and the time when the client closed a connection
+before the answer was complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 MODEL = "Qwen/Qwen2.5-Coder-7B"
@@ -30,9 +30,7 @@ class HttpRequest:
     path: str
     headers: dict[str, str]
     body: Any
-    at: float = field(default_factory=time.monotonic)
     closed_at: float | None = None  # time at which the client closed it before the answer was complete
-    answered: bool = False
 
 
 class Ends(Exception):
@@ -157,7 +155,6 @@ class FaultyServer:
                 request = await read_request(reader)
                 self._note(lambda request=request: self.requests.append(request))
                 await self._answer(request, Connection(reader, writer))
-                self._note(lambda request=request: setattr(request, "answered", True))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError, Ends):
             pass
         finally:
@@ -235,15 +232,14 @@ def choice(text: str, finish: str | None = None) -> dict[str, Any]:
     return {"choices": [{"index": 0, "text": text, "finish_reason": finish}]}
 
 
-def says(*words: str, finish: str = "stop", pause_s: float = 0.0) -> Behaviour:
+def says(*words: str) -> Behaviour:
     """A complete answer of these words."""
 
     async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.head()
         for word in words:
             await connection.event(choice(word))
-            await asyncio.sleep(pause_s)
-        await connection.event(choice("", finish))
+        await connection.event(choice("", "stop"))
         await connection.chunk(b"data: [DONE]\n\n")
         await connection.end()
 
@@ -302,12 +298,12 @@ async def silent(request: HttpRequest, connection: Connection) -> None:
     await asyncio.Event().wait()
 
 
-def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
+def drips(pause_s: float) -> Behaviour:
     """Text without an end, one statement at a time: the part received by a deadline is whole, so it is shown."""
 
     async def behave(request: HttpRequest, connection: Connection) -> None:
         await connection.head()
-        for number in range(start, 1_000_000):
+        for number in range(1, 1_000_000):
             await connection.event(choice(f" w{number}();"))
             await asyncio.sleep(pause_s)
 

@@ -8,7 +8,6 @@ import json
 import os
 import select
 import socket
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -18,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
 
-from speclsp.lsp.protocol import framing, process_exit, stdio
+from speclsp.lsp.protocol import framing, stdio
 from speclsp.lsp.protocol.framing import MessageReader
 from speclsp.lsp.protocol.initialize_answer import initialize_result
 from speclsp.lsp.protocol.language_server import SpecLanguageServer
@@ -161,20 +160,6 @@ def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails
     assert runs == [1]
 
 
-def test_the_end_of_a_watched_process_ends_this_one(monkeypatch):
-    monkeypatch.setattr(process_exit, "WATCH_INTERVAL_S", 0.05)
-    exit_state, woken = ProcessExit(), threading.Event()
-    exit_state.wake = woken.set
-    watched = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    exit_state.watch(watched.pid)
-    assert not woken.wait(0.3)
-    watched.kill()
-    assert woken.wait(20), "a zombie counts as ended"
-    watched.wait()
-    watched.stdin.close()
-    assert exit_state.code == 1
-
-
 # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -190,35 +175,7 @@ def make_server() -> tuple[SpecLanguageServer, Sent]:
     sent = server.protocol.writer = Sent()
 
     server.feature(types.INITIALIZE)(lambda params: initialize_result(params, copilot=False, has_menu=False))
-
-    @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION)
-    async def complete(params: types.InlineCompletionParams) -> dict[str, Any]:
-        return {"items": []}
-
-    @server.feature("test/echo")
-    def echo(params: Any) -> Any:
-        return params
-
     return server, sent
-
-
-def exchange(*messages: Any, ready: bool = True) -> list[dict[str, Any]]:
-    """The messages that a server, initialized or not, sends in reply to messages."""
-    server, sent = make_server()
-
-    async def run() -> None:
-        if ready:
-            server.protocol.receive(request(0, "initialize", PARAMS))
-            await asyncio.sleep(0)
-            sent.clear()
-        for message in messages:
-            server.protocol.receive(message)
-            await asyncio.sleep(0)
-        for _ in range(50):  # handlers need a few turns of the loop, whatever these take
-            await asyncio.sleep(0)
-
-    asyncio.run(run())
-    return list(sent)
 
 
 def request(msg_id: Any, method: Any, params: Any = None) -> dict[str, Any]:
@@ -245,9 +202,12 @@ async def test_columns_are_in_the_clients_first_known_encoding(offered, chosen, 
     assert server.documents.get("file:///a").offset({"line": 0, "character": column}, server.position_encoding) == 1
 
 
-def test_initialize_may_be_sent_again_after_a_failure():
-    replies = exchange(request(1, "initialize", {"capabilities": 7}), request(2, "initialize", PARAMS), ready=False)
-    assert [r.get("error", {}).get("code") for r in replies] == [-32602, None]
+async def test_initialize_may_be_sent_again_after_a_failure():
+    server, sent = make_server()
+    for message in (request(1, "initialize", {"capabilities": 7}), request(2, "initialize", PARAMS)):
+        server.protocol.receive(message)
+        await asyncio.sleep(0)
+    assert [reply.get("error", {}).get("code") for reply in sent] == [-32602, None]
 
 
 @pytest.mark.parametrize(

@@ -249,13 +249,3 @@ def test_a_jump_to_another_region_selects_at_once(shop: tuple[Path, WorkspaceInd
     text = "x = 1\n" * (build.REGION_LINES + 1) + TYPED
     assert typed.context(text, cursor=6).extra == ()
     assert "print_invoice_line" in text_of(typed.context(text).extra)
-
-
-def test_a_search_that_lacks_time_changes_nothing_that_is_cached(shop: tuple[Path, WorkspaceIndex]):
-    typed = TypedFile(*shop)
-    chosen = typed.context(TYPED).extra
-    typed.sources = replace(typed.sources, patience_ms=-1.0)
-    far = TYPED + "\n" * (build.REGION_LINES + 1) + "    wire = Wire()\n    "
-    assert typed.context(far).extra == chosen != ()
-    typed.context(far, better=True)
-    assert typed.selection.place is None, "it is searched again at the next rest"

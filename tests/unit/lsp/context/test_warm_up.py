@@ -114,16 +114,6 @@ def test_the_cache_of_word_indexes_is_bounded_and_has_one_for_each_file():
     assert cache.get("x" * 5000, NEVER, "long.py") is not None, "one file is indexed, however long"
 
 
-def test_open_documents_of_the_same_name_keep_their_word_indexes():
-    place = ChunkPlace("file:///main.py", "main.py", None, "python", "order = client.order(address)\n", "")
-    files = [
-        similar_code.SourceFile("__init__.py", f"order = client.order({n})\n" * 9, f"file:///{n}/__init__.py")
-        for n in range(3)
-    ]
-    in_time = similar_code.candidates(place, files, NEVER)
-    assert in_time[0] and similar_code.candidates(place, files, PASSED) == in_time
-
-
 # ── warm-up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MAIN = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    \n"

@@ -78,14 +78,6 @@ def document(one: dict[str, Any]) -> dict[str, Any]:
     return {"uri": one["uri"], "languageId": one["language"], "version": 1, "text": one["text"]}
 
 
-def test_a_cell_includes_only_the_code_above_it_in_its_language():
-    book = Book(("python", "import math\n"), ("markdown", "# Circles", MARKUP), ("r", "x <- 1"), ("python", "math."))
-    assert book.text_at_end(3) == "import math\n\nmath."
-    assert book.text_at_end(2) == "x <- 1"
-    assert book.text_at_end(0) == "import math\n"
-    book.check()
-
-
 @pytest.mark.parametrize(("text", "language"), ROWS["a_cell_magic_sets_the_language_of_its_cell"])
 def test_a_cell_magic_sets_the_language_of_its_cell(text: str, language: str):
     book = Book(("python", text))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.rows import rows
+from support.waiting import becomes_true
 
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.index import file_cache, file_imports, folder_reader, scan
@@ -143,9 +144,7 @@ def test_a_hung_disk_is_waited_for_only_once(root: Path, monkeypatch: pytest.Mon
         assert index.text("a.py", Deadline.after_ms(100)) == ""
         begun_s = time.monotonic()
         assert index.text("a.py") == "" and time.monotonic() - begun_s < 30, "not waited for"
-    while not (text := index.text("a.py")) and time.monotonic() - begun_s < 60:
-        time.sleep(0.01)
-    assert text == "x = 1\n"
+    assert becomes_true(lambda: index.text("a.py") == "x = 1\n")
 
 
 # ── updates ───────────────────────────────────────────────────────────────────────────────────────────────────────────
