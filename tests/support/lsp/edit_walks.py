@@ -23,14 +23,20 @@ A request is made as editors make it: after the change, and once more when the c
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from speclsp.config import Config
+from speclsp.lsp.documents.document import Document
+from speclsp.lsp.next_edit.offers import Offer
+from speclsp.lsp.syntax.grammars import known_id
 from speclsp.lsp.syntax.text_windows import common_ends
+from speclsp.lsp.visibility.eligibility import exclusion
 from speclsp.plain_text import is_inside_word
+from support.lsp.edited_document import EditDesk
 
 FOLDER = Path(__file__).parents[2] / "unit" / "lsp" / "next_edit" / "walks"
 HEAD = re.compile(r"--- (edit|next|perhaps|undo|nothing)(?: (\d+))?(?: x(\d+))?")
@@ -78,19 +84,6 @@ class Walk:
     missing: str
     text: str
     steps: tuple[Step, ...]
-
-
-class Desk(Protocol):
-    """An editor with one document. Offsets are code points."""
-
-    @property
-    def text(self) -> str: ...
-    def change(self, start: int, end: int, text: str) -> None: ...
-    def request(self, cursor: int) -> tuple[Span, str] | None:
-        """The edit offered for a cursor, and its id."""
-        ...
-
-    def accepted(self, edit_id: str) -> None: ...
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,64 +136,68 @@ def after(text: str, span: Span) -> str:
 # ── walking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Walker:
-    """Walks through one document. `by_key`: the user's edits are typed key by key."""
+async def eligible(document: Document) -> str:
+    return exclusion(document.uri, document.language, document.characters, Config(), None)[0]
 
-    def __init__(self, walk: Walk, desk: Desk, by_key: bool = False) -> None:
-        self.walk, self.desk, self.by_key = walk, desk, by_key
-        self.cursor = 0
+
+class Walker(EditDesk):
+    """Walks through one document in the text store. `by_key`: the user's edits are typed key by key."""
+
+    def __init__(self, walk: Walk, by_key: bool = False) -> None:
+        super().__init__(walk.text, known_id(walk.file), f"file:///work/{walk.file}")
+        self.walk, self.by_key, self.edits = walk, by_key, self.next_edits(eligible=eligible)
         self._undo: list[Span] = []
 
     def go(self) -> None:
         """Make all steps. Raises AssertionError at the first one with another offer than the expected one."""
         for step in self.walk.steps:
             if step.action == EDIT:
-                self._edit(span_of(self.walk, step, self.desk.text))
+                self._edit(span_of(self.walk, step, self.document.text))
             elif step.action == UNDO:
                 self._make(self._undo.pop())
                 self._undo.pop()  # the change back is none that an undo takes back
             else:
                 self._compare(step, self._request())
 
-    def _compare(self, step: Step, offer: tuple[Span, str] | None) -> None:
+    def _compare(self, step: Step, offer: Offer | None) -> None:
         """Accept the expected offer. Where the product does not offer it yet, the user makes the edit by hand."""
-        text = self.desk.text
+        text = self.document.text
         expected = span_of(self.walk, step, text) if step.action != NOTHING else None
         if offer is not None:
-            assert expected is not None, f"offered instead of nothing: {offer[0]}"
-            assert after(text, offer[0]) == after(text, expected), f"offered: {offer[0]}, expected:\n{step}"
-            self._make(offer[0])
-            self.desk.accepted(offer[1])
+            assert expected is not None, f"offered instead of nothing: {offer}"
+            assert self.applied(offer) == after(text, expected), f"offered: {offer}, expected:\n{step}"
+            self._make((offer.start, offer.end, offer.text))
+            self.edits.offers.shown(offer.id)
+            self.edits.offers.accepted(offer.id)
         elif step.action == NEXT and expected is not None:
             assert self.walk.missing, f"not offered:\n{step}"
             self._edit(expected)
 
-    def _request(self) -> tuple[Span, str] | None:
+    def _request(self) -> Offer | None:
         """The edit offered at the cursor, or else on the line below or above it."""
-        offer = self.desk.request(self.cursor)
-        if offer is None:
-            text = self.desk.text
-            below = text.find("\n", self.cursor) + 1
-            offer = self.desk.request(below if 0 < below < len(text) else text.rfind("\n", 0, self.cursor))
-        return offer
+        text = self.document.text
+        below = text.find("\n", self.cursor) + 1
+        other = below if 0 < below < len(text) else text.rfind("\n", 0, self.cursor)
+        return self._offer(self.cursor) or self._offer(other)
+
+    def _offer(self, cursor: int) -> Offer | None:
+        line = self.document.position(cursor, "utf-16")["line"]
+        return asyncio.run(self.edits.answer(self.document, line, cursor))
 
     def _edit(self, span: Span) -> None:
         """The user's own edit, in one change or key by key."""
         start, end, new = span
-        removed = self.desk.text[start:end]
         if self.by_key and len(new) <= MAX_TYPED:
+            self._undo.append((start, start + len(new), self.document.text[start:end]))
             if start < end:
-                self.desk.change(start, end, "")
+                self.replace(start, end, "")
             for number, key in enumerate(new):
-                self.desk.change(start + number, start + number, key)
-            self._undo.append((start, start + len(new), removed))
-            self.cursor = start + len(new)
+                self.replace(start + number, start + number, key)
         else:
             self._make(span)
 
     def _make(self, span: Span) -> None:
         """One change, with the cursor behind the new text."""
         start, end, new = span
-        self._undo.append((start, start + len(new), self.desk.text[start:end]))
-        self.desk.change(start, end, new)
-        self.cursor = start + len(new)
+        self._undo.append((start, start + len(new), self.document.text[start:end]))
+        self.replace(start, end, new)
