@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from promises import Measured
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
-from support.lsp.lsp_client import Client, gone_within
+from support.lsp.lsp_client import gone_within
 from windows.harness.program import IS_FOREIGN, PREFIX, program
 
 from speclsp import config
@@ -88,17 +88,6 @@ def called(attacker: socket.socket) -> bool:
     return True
 
 
-class InTheProject(Editor):
-    """An editor that starts in the project's directory, as from a terminal there, and starts `speclsp` there."""
-
-    def __init__(self, project: Path, settings: object) -> None:
-        self.settings, self.arrived = settings, []
-        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        ours = ["lsp", "--model", "echo", "--set", "engine.shutdown_delay_seconds=0"]
-        Client.__init__(self, [*COMMAND, *ours], cwd=project)
-        Editor.sharing[self.runtime] += 1
-
-
 @pytest.mark.promise(30)
 def test_no_content_of_a_repository_changes_the_users_own_settings(
     promise: Measured, repository: Path, attacker: socket.socket, canary: Path
@@ -111,7 +100,7 @@ def test_no_content_of_a_repository_changes_the_users_own_settings(
     own = config.config_path()
     own.parent.mkdir()
     own.write_text('[completion]\ndisabled_globs = ["**/hidden/*"]\n[engine]\noffline = true\n')
-    with InTheProject(repository, settings={"speclsp": nested}) as editor:
+    with Editor(command=COMMAND, cwd=repository, settings={"speclsp": nested}) as editor:  # as from a terminal there
         editor.begin(PULLS, rootUri=repository.as_uri(), workspaceFolders=[{"uri": repository.as_uri(), "name": "p"}])
         (engine,) = editor.engines()
         dotted = {f"speclsp.{key}": value for key, value in settings.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from promises import Measured
 from support.lsp.editor_client import Editor, Page
-from support.lsp.lsp_client import ROOT, Client
+from support.lsp.lsp_client import ROOT
 
 SEALED = [sys.executable, str(ROOT / "tests/support/faults/no_network.py")]
 SOURCE = "def total(values):\n    result = 0\n    for value in values:\n        result += value\n    return \n"
@@ -45,21 +44,10 @@ def test_the_command_line_works_without_a_network(promise: Measured, soak: bool,
     promise.measured(f"{len(commands)} commands {namespace}, where an IP socket is death: all work", holds=True)
 
 
-class Sealed(Editor):
-    """An editor whose server and engine run without network access."""
-
-    def __init__(self, *arguments: str, model: str) -> None:
-        self.settings = None
-        self.arrived = []
-        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        ours = ["--model", model, "--set", "engine.shutdown_delay_seconds=0", *arguments]
-        Client.__init__(self, [*SEALED, sys.executable, "-m", "speclsp", "lsp", *ours])
-        Editor.sharing[self.runtime] += 1
-
-
 @pytest.mark.promise(26, 27)
 def test_an_editor_is_served_without_a_network(promise: Measured, soak: bool):
-    with Sealed(model="tiny" if soak else "echo") as editor:
+    command = [*SEALED, sys.executable, "-m", "speclsp"]
+    with Editor(model="tiny" if soak else "echo", command=command) as editor:
         editor.begin()
         page, cursor, answered = Page(editor, SOURCE), CURSOR, 0
         for letter in "result * 2":

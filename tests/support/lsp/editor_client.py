@@ -36,15 +36,24 @@ class Editor(Client):
 
     sharing: ClassVar[Counter[Path]] = Counter()  # number of open editors by runtime directory
 
-    def __init__(self, *arguments: str, settings: object = None, model: str = "echo", warm: bool = True) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        settings: object = None,
+        model: str = "echo",
+        warm: bool = True,
+        command: list[str] | None = None,
+        **popen: Any,
+    ) -> None:
+        """`command`: starts `speclsp` in another way."""
         self.settings = settings  # for workspace/configuration
         self.arrived: list[Any] = []  # ids of replies
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
-        options = ["--model", model, "--set", "engine.shutdown_delay_seconds=0"]
-        options += ["--set", f"completion.timeout_ms={DEADLINE_MS}"]
-        super().__init__(program("lsp", "--stdio", *options, *arguments), warm=warm)
+        words = ["lsp", "--stdio", "--model", model, "--set", "engine.shutdown_delay_seconds=0"]
+        words += ["--set", f"completion.timeout_ms={DEADLINE_MS}", *arguments]
+        super().__init__([*command, *words] if command else program(*words), warm=warm, **popen)
         Editor.sharing[self.runtime] += 1
 
     @property
