@@ -284,15 +284,6 @@ def test_without_a_terminal_a_download_prints_a_line_per_tenth_and_not_too_often
     assert "\r" not in stream.getvalue()
 
 
-def test_progress_of_short_work_is_drawn_only_on_a_terminal_and_then_erased():
-    for stream in (io.StringIO(), Terminal()):
-        bar = terminal.ProgressLine(stream)
-        bar.step(0.5, "loading")
-        bar.close()
-        last = stream.getvalue().split("\r")
-        assert last == [""] if not stream.isatty() else ("50%" in last[1] and last[2].strip() == "" and last[3] == "")
-
-
 def test_sizes_have_three_digits_and_times_minutes():
     sizes = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 491400064: "469 MiB", 3 * 2**30: "3.0 GiB"}
     assert {count: terminal.in_size(count) for count in sizes} == sizes

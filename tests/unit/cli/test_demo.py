@@ -6,7 +6,6 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -130,9 +129,3 @@ def test_every_example_has_a_mark_and_can_be_completed(scripted: Scripted):
     assert len(files) >= 3
     for path in files:
         assert isinstance(once.prepare(once.at_mark(path, 10**6), Config()), once.CompletionPoint), path
-
-
-def test_outside_a_checkout_a_file_argument_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(demo, "EXAMPLES", tmp_path)
-    with pytest.raises(InputError, match="name a file with a `# <cursor>` mark"):
-        demo.main(Config())

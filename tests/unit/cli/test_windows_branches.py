@@ -55,11 +55,6 @@ def test_windows_reports_a_reader_that_has_gone_as_an_invalid_argument():
 # ── positions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_drive_letter_is_no_part_of_the_position():
-    with pytest.raises(InputError, match=r"^C:\\x\\a\.py: no such file\.$"):
-        positions.at_position(r"C:\x\a.py:2:12", 1000)
-
-
 def test_another_name_of_a_file_with_secrets_is_refused(tmp_path: Path):
     (tmp_path / ".env").write_text("KEY=1\n")
     (tmp_path / "notes.py").symlink_to(tmp_path / ".env")

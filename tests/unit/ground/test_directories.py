@@ -12,7 +12,6 @@ import pytest
 from speclsp import config
 from speclsp.cli import entry
 from speclsp.config import directories
-from speclsp.daemon.engine_files import EngineFiles
 from speclsp.errors import SpeclspError
 
 of_linux = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG variables are Linux's")
@@ -125,18 +124,6 @@ def test_a_query_creates_nothing(isolated: Path, capsys: pytest.CaptureFixture[s
     assert entry.main(command.split()) in (0, 1, 2)
     assert capsys.readouterr().out
     assert sorted(isolated.rglob("*")) == before
-
-
-def test_the_search_for_an_engine_creates_nothing(isolated: Path):
-    before = sorted(isolated.rglob("*"))
-    files = EngineFiles.of(config.Config())
-    assert files.find() is None and not files.is_locked()
-    files.remove(1)
-    assert sorted(isolated.rglob("*")) == before
-    lock = files.try_lock()
-    assert lock is not None and files.is_locked()
-    os.close(lock)
-    assert not files.is_locked()
 
 
 # ── another user's environment ───────────────────────────────────────────────────────────────────────────────

@@ -157,8 +157,3 @@ def test_a_record_is_one_short_line(isolated: Path):
     (line,) = (isolated / "a.log").read_text().splitlines()
     assert f" {os.getpid()} info engine: two lines xxx" in line
     assert len(line) < logfile.MAX_LINE + 100
-
-
-def test_a_log_that_cannot_be_opened_is_none(isolated: Path):
-    (isolated / "file").write_text("")
-    assert logfile.open_file(isolated / "file" / "a.log") is None

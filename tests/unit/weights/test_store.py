@@ -44,15 +44,11 @@ def test_a_gguf_in_another_programs_cache_is_linked_without_a_download(others_fi
     assert store.path(shop.weights) == directory
     assert (directory / "model.gguf").samefile(others_file), "it takes no second space"
     assert shop.requested_parts() == []
+    rest = sum(file.stat().st_size for file in directory.iterdir() if file.name != "model.gguf")
+    assert installation.remove(shop.weights) == rest and others_file.read_bytes() == shop.gguf
+    directory = shop.ensure(offline=True)
     others_file.unlink()
     assert store.verify(shop.weights) == "all checksums match", "the other program may remove its file"
-
-
-def test_the_removal_of_a_linked_gguf_keeps_the_file_and_frees_only_the_rest(others_file: Path, shop: Shop) -> None:
-    directory = shop.ensure(offline=True)
-    rest = sum(file.stat().st_size for file in directory.iterdir() if file.name != "model.gguf")
-    assert installation.remove(shop.weights) == rest
-    assert others_file.read_bytes() == shop.gguf
 
 
 def test_another_file_of_that_name_is_passed_over(others_file: Path, shop: Shop) -> None:
@@ -122,14 +118,6 @@ def test_a_directory_that_an_earlier_version_converted_is_used_without_a_downloa
     assert shop.ensure(repair=True) == shop.ensure() == directory
     assert adapters.sum_of_weights(directory) == shop.weights.files[0].sha256
     assert shop.requested_parts() == before
-
-
-def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None:
-    says = r"offline is set, so nothing is downloaded\. Set engine\.offline = false\. Then run `speclsp models pull"
-    with pytest.raises(WeightsError, match=says):
-        shop.ensure(offline=True)
-    assert shop.requested_parts() == []
-    assert [path.name for path in shop.cache.iterdir()] == ["tiny-gguf.lock"]
 
 
 def test_the_bundled_models_are_always_installed_and_echo_needs_no_weights() -> None:
