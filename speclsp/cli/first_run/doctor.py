@@ -99,7 +99,7 @@ def device(config: Config) -> DoctorCheck:
         summary = f"{load_plan.describe_device(chosen, 0)}, {free_mib} MiB free"
         facts["gpu_free_mib"] = free_mib
     else:
-        instructions, problem = use_instructions(config, problem, facts)
+        instructions, problem = use_instructions(config, problem)
         quota = f", a quota of {cpus.quota:g} CPUs" if cpus.quota is not None and cpus.quota < cpus.logical else ""
         limit = f" of a limit of {memory.limit_mib} MiB" if memory.limit_mib is not None else ""
         summary = f"cpu, cores: {cpus.cores} ({instructions}){quota}, {memory.free_mib} MiB free{limit}"
@@ -107,28 +107,17 @@ def device(config: Config) -> DoctorCheck:
     return DoctorCheck("device", WARN if problem else OK, summary, fix, facts)
 
 
-def use_instructions(config: Config, problem: str, facts: dict[str, object]) -> tuple[str, str]:
-    """The processor's instructions with their peak rates, and `problem` with that of the library; fills `facts`.
+def use_instructions(config: Config, problem: str) -> tuple[str, str]:
+    """The processor's instructions that are used, and `problem` with that of the library.
 
     Raises SpeclspError: engine.cpu_path names instructions that the processor lacks.
     """
-    from speclsp.engine.loading import load_plan
     from speclsp.engine.model.int8 import native
     from speclsp.engine.model.int8.library import load_problem
-    from speclsp.engine.model.int8.peaks import measure_peaks
 
     native.use(config.engine.cpu_path)
     path = native.best_path()
-    problem = " ".join(filter(None, (problem, load_problem(path))))
-    if not path:
-        return "no compiled forward pass", problem
-    facts |= {"path": path}
-    try:
-        peaks = measure_peaks(path, load_plan.cpu_threads(config), turns=1)
-    except MemoryError as error:
-        return f"{path}, {error}", problem
-    facts |= {"peaks": asdict(peaks)}
-    return f"{path}, {peaks.text}", problem
+    return path or "no compiled forward pass", " ".join(filter(None, (problem, load_problem(path))))
 
 
 def of_model(config: Config) -> Iterator[DoctorCheck]:

@@ -40,9 +40,7 @@ def test_a_machine_in_order_passes_every_line(echoed: list[DoctorCheck]):
     report = by_name(echoed)
     assert f"Python {sys.version.split()[0]}" in report["python"].found
     assert f"torch {metadata.version('torch')}, transformers " in report["packages"].found
-    if native.best_path():
-        assert report["device"].facts["peaks"]["read_gb_s"] > 0
-        assert native.best_path() in report["device"].found and "GB/s" in report["device"].found
+    assert native.best_path() in report["device"].found
 
 
 def test_the_exit_code_is_1_when_a_check_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
