@@ -6,7 +6,6 @@ The numbers are from observability/usage_db.py. Nothing is measured here and not
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import date
 
 from speclsp import config as settings
@@ -14,7 +13,6 @@ from speclsp.cli import terminal
 from speclsp.errors import SpeclspError
 from speclsp.observability import usage_db
 from speclsp.observability.usage_db import Row
-from speclsp.private_files import STAYS_OPEN
 from speclsp.private_files.os_errors import sentence
 
 HEAD = ("week", "model", "shown", "accepted", "in part", "rate", "characters")
@@ -35,7 +33,7 @@ def main(config: settings.Config, as_json: bool = False) -> int:
     elif not rows:
         print(no_rows(config))
     else:
-        print(terminal.aligned(table(rows), right=range(2, len(HEAD))))
+        print(terminal.aligned([HEAD, *map(cells, rows)], right=range(2, len(HEAD))))
         print(f"\n{MEANING}\nCounted and stored on this machine in {path}; nothing is sent anywhere.")
     return 0
 
@@ -46,8 +44,6 @@ def forget() -> int:
     try:
         deleted = usage_db.forget(path)
     except OSError as error:
-        if error.strerror == STAYS_OPEN:
-            raise SpeclspError(f"{path} cannot be deleted ({STAYS_OPEN}): close the editors first.") from error
         raise SpeclspError(sentence(error, path, "be deleted")) from error
     print(f"deleted {path}" if deleted else "nothing to delete")
     return 0
@@ -58,11 +54,6 @@ def no_rows(config: settings.Config) -> str:
     if not config.stats.enabled:
         return "No statistics: stats.enabled is false. Set it to true to count suggestions."
     return f"No statistics for the last {WEEKS} weeks. `speclsp lsp` counts suggestions in an editor."
-
-
-def table(rows: Sequence[Row]) -> list[Sequence[str]]:
-    """The head, and a line for each row."""
-    return [HEAD, *map(cells, rows)]
 
 
 def cells(row: Row) -> list[str]:

@@ -140,9 +140,9 @@ def flush(path: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def remove(path: Path, within_s: float | None = None) -> None:
+def remove(path: Path) -> None:
     """Remove a file that may be missing, as `retry_while_open`. Raises OSError."""
-    retry_while_open(lambda: path.unlink(missing_ok=True), within_s)
+    retry_while_open(lambda: path.unlink(missing_ok=True))
 
 
 # ── privacy ──────────────────────────────────────────────────────────────────────────────────────────────

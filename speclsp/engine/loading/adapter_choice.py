@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from speclsp.config import Config
 from speclsp.engine.loading import model_config
 from speclsp.engine.loading.adapter_merge import Lora
-from speclsp.weights import adapters, store
+from speclsp.weights import adapters
 from speclsp.weights.adapters import AdapterError, AdapterFile
 from speclsp.weights.cards import Weights
 
@@ -33,16 +32,6 @@ def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]
                 problems.append(str(error))
         chosen.append(lora)
     return chosen, " ".join(problems)
-
-
-def describe(config: Config, needed: Sequence[Weights]) -> tuple[str, str]:
-    """The adapters for weights that are on this machine, in words for `speclsp doctor`; and the problem of `choose`."""
-    places = [(weights, store.path(weights, config.models_dir)) for weights in needed]
-    models = [(weights, directory) for weights, directory in places if directory is not None]
-    setting = config.engine.adapter
-    loras, problem = choose(setting, config.models_dir, models)
-    used = [f"{lora.label} for {weights.name}" for lora, (weights, _) in zip(loras, models, strict=True) if lora]
-    return ", ".join(used) or ("none, by engine.adapter" if setting == "none" else "none for this model"), problem
 
 
 def fitted(file: AdapterFile, weights: Weights, directory: Path) -> Lora:

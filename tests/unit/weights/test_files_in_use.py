@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from speclsp import config, private_files
-from speclsp.cli import stats
-from speclsp.errors import SpeclspError
 from speclsp.private_files import os_errors
 from speclsp.weights.gguf import other_caches
 
@@ -35,21 +32,6 @@ def test_a_path_that_is_too_long_for_windows_is_named_as_the_cause(characters: i
     path = "C:\\" + "x" * (characters - 3)
     assert ("more than 259 characters" in os_errors.way_out(windows_error(PATH_NOT_FOUND, path))) == hint
     assert "characters" not in os_errors.way_out(FileNotFoundError(errno.ENOENT, "no such file", path)), "of POSIX"
-
-
-def test_statistics_that_an_editor_has_open_are_kept_with_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    def in_use(path: Path, missing_ok: bool = False) -> None:
-        raise windows_error(SHARING_VIOLATION, str(path))
-
-    monkeypatch.setattr(private_files, "RETRY_S", 0.0)
-    path = config.stats_path()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"")
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", in_use)
-        with pytest.raises(SpeclspError, match=r"stats\.db cannot be deleted \(access .*denied.*\): close the editors"):
-            stats.forget()
-    assert path.exists() and stats.forget() == 0 and not path.exists()
 
 
 # ── caches of other programs ─────────────────────────────────────────────────────────────────────────────────
