@@ -252,25 +252,3 @@ def test_a_disk_that_fills_up_at_60_percent_is_reported_in_bytes_and_keeps_the_p
     assert before > 0.6 * sizes(house)
     assert again <= CHUNK + sum(len(body) for name, body in house.files.items() if name not in (FIRST, SECOND))
     promise.measured("disk full at 60 %: named in bytes, no chunk fetched twice", holds=True)
-
-
-@pytest.mark.promise(24)
-def test_a_stalled_download_in_the_engine_is_cancelled_from_the_editor(house: FaultyHubRun, promise: Measured) -> None:
-    """`completion.enabled = false` or another model: the download ends with the engine that has no client left."""
-    house.hub.next = [("stall", CHUNK)] * 50
-    with house.editor() as editor:
-        editor.initialize({"window": {"workDoneProgress": True}})
-        editor.until("loading", timeout_s=60)
-        assert editor.wait_for(lambda: any("fetching" in s["message"] for s in editor.statuses()), 60)
-        (engine,) = editor.engines()
-        begun = time.monotonic()
-        editor.settings = {"speclsp": {"model": "echo"}}
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "echo"}})
-        assert editor.gone(engine, 30)
-        took_s = time.monotonic() - begun
-        house.hub.released.set()
-    house.hub.released.clear()
-    promise.measured(f"cancelled from the editor: the fetch ended after {took_s:.1f} s", holds=took_s < 5)
-    house.hub.reset()
-    assert pull(house)[0] == 0
-    check_whole(house)
