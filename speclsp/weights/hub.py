@@ -82,7 +82,9 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
         chosen = {file.name for file in weights.files}
     else:
         chosen = {name for name in siblings if name in SMALL or WANTED.fullmatch(name)}
-        if not any(name.endswith(".safetensors") for name in chosen) and any(map(_is_pickle, siblings)):
+        if not any(name.endswith(".safetensors") for name in chosen) and any(
+            name.endswith(PICKLES) for name in siblings
+        ):
             raise SourceError(
                 f"{weights.repo} publishes only pickle files, which can run code when they are read: refused",
                 "Choose another model (`speclsp models list`).",
@@ -189,10 +191,6 @@ def _is_right(path: Path, file: PublishedFile) -> bool:
     except (Unreadable, OSError):
         return False
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == file.git_sha1
-
-
-def _is_pickle(name: str) -> bool:
-    return name.endswith(PICKLES)
 
 
 def _endpoint() -> str:

@@ -65,7 +65,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     if packages.status == FAIL:
         return
     if config.remote.url:
-        yield guarded("remote", remote, config)
+        yield guarded("remote", lambda: asyncio.run(remote_completion(config)))
         return  # no model runs here
     yield guarded("device", device, config)
     yield from of_model(config)
@@ -210,13 +210,8 @@ def speed(completer: Completer, config: Config) -> dict[str, float]:
     }
 
 
-def remote(config: Config) -> DoctorCheck:
-    """Check the server at remote.url: its type, and its time for a few tokens."""
-    return asyncio.run(remote_completion(config))
-
-
 async def remote_completion(config: Config) -> DoctorCheck:
-    """As `remote`."""
+    """Check the server at remote.url: its type, and its time for a few tokens."""
     from speclsp.lsp.backend.remote.remote import RemoteBackend
     from speclsp.lsp.backend.types import FimRequest, without_retry
 
