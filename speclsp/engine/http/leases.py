@@ -12,7 +12,6 @@ request without a lease keeps the engine only until it is answered. Everything h
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -294,14 +293,9 @@ async def leave(http: Http) -> Response:
         body += chunk
         if len(body) > MAX_LEAVE_BYTES:
             raise HTTPException(413, f'the body has more than {MAX_LEAVE_BYTES} bytes: send {{"anyway": true}}.')
-    try:
-        fields = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict) or not isinstance(fields.get("anyway", False), bool):
-        raise HTTPException(400, 'the body is not {"anyway": true}, {} or nothing.')
-    clients = len(leases.open)
-    leaving = fields.get("pid", os.getpid()) == os.getpid() and (fields.get("anyway", False) or not clients)
+    fields, clients = json_fields.read(bytes(body or b"{}")), len(leases.open)
+    is_meant = fields.integer("pid", os.getpid(), *json_fields.ANY) == os.getpid()
+    leaving = is_meant and (fields.flag("anyway", False) or not clients)
     why = f"stop requested, with {clients_text(clients)}"
     after_answer = BackgroundTask(leave_now, leases, why) if leaving else None
     return json_response({"leaving": leaving, "clients": clients}, background=after_answer)

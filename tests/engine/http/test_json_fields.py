@@ -200,12 +200,6 @@ def final(ask: ParsedRequest, answer: Result, *sent: str) -> dict[str, Any]:
     return llamacpp_api.final_json(ask, 0, answer, "p", 0.0, *sent)
 
 
-def test_different_completions_keep_their_order_and_the_first_even_if_empty():
-    texts = ["", "a", "b", "a", ""]
-    assert [kept.text for kept in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
-    assert [kept.text for kept in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
-
-
 def test_an_answer_cut_to_a_block_has_the_log_probabilities_of_its_own_text():
     texts = ["", "  a", "\n  b\n", "", "c", "d"]
     likely = [TokenLogprobs(token=number, text=text, logprob=0.0) for number, text in enumerate(texts)]

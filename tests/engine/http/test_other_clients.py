@@ -244,25 +244,6 @@ def test_the_openai_client_streams_several_completions_and_the_counts(client: op
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2 * len(expected) + 2)
 
 
-@pytest.mark.parametrize("temperature", [0, 0.9])
-@pytest.mark.parametrize("suffix", [None, "\n"])
-def test_n_completions_are_n_choices_and_the_first_is_the_one_that_a_single_request_gets(
-    tiny: TcpEngine, temperature: float, suffix: str | None
-):
-    request = {"prompt": CODE, "suffix": suffix, "max_tokens": 6, "temperature": temperature, "seed": 5}
-    single = tiny.post("/v1/completions", **request).json()["choices"]
-    choices = tiny.post("/v1/completions", **request, n=4).json()["choices"]
-    assert [choice["index"] for choice in choices] == [0, 1, 2, 3]
-    assert choices[0] == single[0]
-    assert len({choice["text"] for choice in choices}) > 1, "the others are drawn, each with a seed of its own"
-    lines = tiny.post("/v1/completions", **request, n=4, stream=True).text.split("\n")
-    streamed = dict.fromkeys(range(4), "")
-    for line in lines:
-        for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
-            streamed[choice["index"]] += choice["text"]
-    assert list(streamed.values()) == [choice["text"] for choice in choices]
-
-
 def test_the_openai_client_stops_at_a_text_and_can_echo_the_prompt(client: openai.OpenAI):
     answer = client.completions.create(model="e", prompt="abc", stop=["7816"], echo=True, user="me", best_of=1)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("abcE:ba", "stop")

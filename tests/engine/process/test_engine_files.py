@@ -69,15 +69,6 @@ def test_a_foreign_file_in_place_of_ours_is_refused_and_not_changed(name: str, p
     path.rename(path.with_name("somebodys"))  # so that it does not disturb the checks after the test
 
 
-def test_a_start_names_the_file_that_blocks_it():
-    path = config.runtime_dir() / FILES.state.with_suffix(".sock").name
-    os.mkfifo(path)
-    with pytest.raises(EngineError, match=r"\.sock is not a socket: remove it"):
-        launch.start(ECHO)
-    assert not FILES.is_locked()
-    assert stat.S_ISFIFO(path.lstat().st_mode)
-
-
 def test_a_runtime_directory_that_is_a_link_is_refused(isolated: Path):
     (isolated / "elsewhere").mkdir()
     Path(os.environ["XDG_RUNTIME_DIR"], "speclsp").symlink_to(isolated / "elsewhere")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from promises import Measured
 from support.faults.typing_storm import Clocked, slope
-from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
+from support.lsp.editor_client import Editor, Page, echoed
 from support.soak import in_soak
 
 from benchmarks.speed import start, typed_hour
@@ -107,18 +107,17 @@ def test_completion_after_completion_neither_process_grows(promise: Measured, so
 @pytest.mark.promise(25)
 @pytest.mark.timeout(600)
 def test_opened_and_closed_documents_leak_nothing(promise: Measured, soak: bool):
-    """Each document is opened, completed and closed; every eighth is a notebook of three cells."""
     count = 5000 if soak else 120
-    notebooks = {**CAPABILITIES, "notebookDocument": {"synchronization": {}}}
     with Clocked("--set", "completion.timeout_ms=60000") as editor:
-        editor.begin(notebooks)
+        editor.begin()
         watched = Watched(editor)
         for number in range(count):
-            opened = opens_notebook if number % 8 == 7 else opens_document
-            msg_id = opened(editor, number)
+            uri = f"file:///come/and/go/{number}.py"
+            page = Page(editor, f"{SOURCE}# {number} {'text of its own ' * 100}\n", uri=uri)
+            msg_id = page.ask(CURSOR)
             assert len(editor.items(msg_id, 60)) == 1
             del editor.replies[msg_id], editor.came[msg_id]
-            closes(editor, number)
+            editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
             if number % (count // 60) == 0:
                 watched.look(number)
         server_kib, engine_kib = watched.grown_kib()
@@ -129,34 +128,6 @@ def test_opened_and_closed_documents_leak_nothing(promise: Measured, soak: bool)
         f"{engine_kib:.0f} in the engine",
         holds=max(server_kib, engine_kib) < 200 or not soak,
     )
-
-
-def opens_document(editor: Clocked, number: int) -> int:
-    """Opens a document and requests a completion in it."""
-    page = Page(editor, f"{SOURCE}# {number} {'text of its own ' * 100}\n", uri=f"file:///come/and/go/{number}.py")
-    return page.ask(CURSOR)
-
-
-def opens_notebook(editor: Clocked, number: int) -> int:
-    """Opens a notebook and requests a completion in its last cell."""
-    cells = [f"vscode-notebook-cell:/{number}.ipynb#{cell}" for cell in range(3)]
-    book = {"uri": f"file:///{number}.ipynb", "notebookType": "jupyter-notebook", "version": 1}
-    listed = [{"kind": 2, "document": cell} for cell in cells]
-    texts = [{"uri": cell, "languageId": "python", "version": 1, "text": f"x = {number}\n{SOURCE}"} for cell in cells]
-    editor.notify(
-        "notebookDocument/didOpen", {"notebookDocument": {**book, "cells": listed}, "cellTextDocuments": texts}
-    )
-    return editor.complete(cells[-1], 2, len("    return "))
-
-
-def closes(editor: Clocked, number: int) -> None:
-    """Closes the document or notebook of that number."""
-    if number % 8 == 7:
-        cells = [{"uri": f"vscode-notebook-cell:/{number}.ipynb#{cell}"} for cell in range(3)]
-        closed = {"notebookDocument": {"uri": f"file:///{number}.ipynb"}, "cellTextDocuments": cells}
-        editor.notify("notebookDocument/didClose", closed)
-    else:
-        editor.notify("textDocument/didClose", {"textDocument": {"uri": f"file:///come/and/go/{number}.py"}})
 
 
 @pytest.mark.soak
