@@ -1,4 +1,4 @@
-"""The extra `gpu`: PyTorch, transformers and bitsandbytes, which an engine on a CPU does not need.
+"""The extra `gpu`: PyTorch and bitsandbytes, which an engine on a CPU does not need.
 
 They are needed for a GPU; for engine.quantization "bf16", "fp32" and "nf4"; and for a model or a processor that
 the compiled forward pass does not support.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from speclsp.process_resources.programs import find_program
 
-PACKAGES = ("torch", "transformers", *(() if sys.platform == "darwin" else ("bitsandbytes",)))
+PACKAGES = ("torch", *(() if sys.platform == "darwin" else ("bitsandbytes",)))
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch without CUDA, for Linux: its package index has CUDA
 CUDA_INDEX = "https://download.pytorch.org/whl/cu126"  # with CUDA, for Windows: its package index has none
 GPU_SIZE, CPU_SIZE = "5.7 GB", "0.9 GB"  # on disk: with CUDA, and without (docs/install.md)

@@ -1,9 +1,6 @@
 """Meaning of a model's config.json, by the record of its family (weights/gguf/model_families.py).
 
-    config.json ─► read_config: a ModelConfig, its sizes checked ─► read_shape: the ModelShape that the decoders need
-
-transformers, and torch with it, is imported for unusual position encodings only: its import takes longer than a small
-model's load.
+config.json ─► read_config: a ModelConfig, its sizes checked ─► read_shape: the ModelShape that the decoders need
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from speclsp.engine.loading.checkpoint_checks import FIX, ExpectedTensor, check_
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.model_shape import ModelShape
 from speclsp.errors import WeightsError
-from speclsp.process_resources import gpu_extra
 from speclsp.weights.gguf.model_families import FAMILIES, Family
 from speclsp.weights.untrusted import untrusted_files
 
@@ -57,16 +53,6 @@ class ModelConfig:
     def number(self, name: str, default: float) -> float:
         """A setting that must be a positive number. Raises WeightsError."""
         return positive(name, self.raw.get(name, default), self.directory)
-
-    def for_transformers(self) -> Any:
-        """The config as transformers understands it. Raises WeightsError."""
-        with quiet_imports():
-            from transformers import AutoConfig
-
-            try:
-                return AutoConfig.for_model(**self.raw)
-            except Exception as error:  # each config class raises errors of its own
-                raise contradiction(self.directory, first_line(error)) from None
 
 
 def read_config(directory: Path) -> ModelConfig:
@@ -162,7 +148,6 @@ def read_shape(config: ModelConfig, vocab: int) -> ModelShape:
     activation = config.raw.get(name) or default
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise WeightsError(f"activation {str(activation)[:40]!r} is not one of {', '.join(ACTIVATIONS)}.")
-    inv_freq, rope_scale = rope_frequencies(config)
 
     def multiplier(name: str, default: float = 1.0) -> float:
         return config.number(name, 1.0) if family.has_multipliers else default
@@ -174,8 +159,7 @@ def read_shape(config: ModelConfig, vocab: int) -> ModelShape:
         kv_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
         eps=config.number(*family.eps),
-        inv_freq=inv_freq,
-        rope_scale=rope_scale,
+        inv_freq=rope_frequencies(config),
         activation=ACTIVATIONS[activation],
         gated=family.gated,
         layer_norm=family.layer_norm,
@@ -187,8 +171,8 @@ def read_shape(config: ModelConfig, vocab: int) -> ModelShape:
 
 
 @np.errstate(all="ignore")  # a config's numbers may be of any size
-def rope_frequencies(config: ModelConfig) -> tuple[Floats, float]:
-    """The inverse frequencies [D/2] of the position encoding, and the scale of its sines. Raises WeightsError.
+def rope_frequencies(config: ModelConfig) -> Floats:
+    """The inverse frequencies [D/2] of the position encoding. Raises WeightsError.
 
     Formulas: arXiv 2104.09864; "linear" arXiv 2306.15595; "llama3" as Llama 3.1 was published.
     """
@@ -198,26 +182,19 @@ def rope_frequencies(config: ModelConfig) -> tuple[Floats, float]:
     kind = rope["rope_type"]
     try:
         if kind == "default":
-            return plain, 1.0
+            return plain
         if kind == "linear":
-            return plain / (rope["factor"] + 0.0), 1.0  # + 0.0 is an error unless it is a number
+            return plain / (rope["factor"] + 0.0)  # + 0.0 is an error unless it is a number
         if kind == "llama3":
-            return llama3_frequencies(plain, rope), 1.0
-        if problem := gpu_extra.problem(f"The position encoding {str(kind)[:40]!r}"):
-            raise WeightsError(problem)
-        with quiet_imports():
-            import torch
-            from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-        inv_freq, scale = ROPE_INIT_FUNCTIONS[kind](config.for_transformers(), torch.device("cpu"))
-        return inv_freq.float().numpy(), float(scale)
-    except WeightsError:
-        raise
-    except Exception as error:  # parameters may be of any type, and each function raises errors of its own
+            return llama3_frequencies(plain, rope)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:  # parameters may be of any type
         raise WeightsError(
             f"config.json sets the position encoding {str(kind)[:40]!r} with parameters that are not valid "
             f"({type(error).__name__}: {first_line(error)}). {FIX}"
         ) from None
+    raise WeightsError(
+        f"{config.directory} has the position encoding {str(kind)[:40]!r}; speclsp runs default, linear and llama3."
+    )
 
 
 def llama3_frequencies(plain: Floats, rope: dict[str, Any]) -> Floats:
@@ -263,11 +240,10 @@ def norm(name: str, size: int) -> Iterator[list[ExpectedTensor]]:
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Import transformers or bitsandbytes without kernel downloads and without output on stderr.
+    """Import bitsandbytes without kernel downloads and without output on stderr.
 
-    Both try the package `kernels` first, which downloads code at run time: it is made unavailable here.
+    It tries the package `kernels` first, which downloads code at run time: it is made unavailable here.
     """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     if "kernels" not in sys.modules:
         sys.modules["kernels"] = None  # type: ignore[assignment]

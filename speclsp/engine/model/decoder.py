@@ -86,8 +86,8 @@ class Decoder(CachedModel):
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}  # by slot: keys and values
         angle = torch.outer(torch.arange(blocks * BLOCK, dtype=torch.float32), torch.from_numpy(shape.inv_freq))
         angle = torch.cat([angle, angle], dim=1)  # [positions, D_rotary]
-        self.cos = (angle.cos() * shape.rope_scale).to(dtype)
-        self.sin = (angle.sin() * shape.rope_scale).to(dtype)
+        self.cos = angle.cos().to(dtype)
+        self.sin = angle.sin().to(dtype)
         self.scale = shape.attention_scale or shape.head_dim**-0.5
 
     # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────

@@ -21,7 +21,6 @@ class ModelShape:
     head_dim: int
     eps: float
     inv_freq: Floats  # [D_rotary/2]
-    rope_scale: float = 1.0  # attention factor of scaled RoPE
     activation: str = "silu"  # or "gelu", "gelu_tanh"
     gated: bool = True  # down(act(gate) * up), else down(act(up))
     layer_norm: bool = False  # LayerNorm with bias (StarCoder2) instead of RMSNorm

@@ -176,7 +176,7 @@ POISON: dict[str, tuple[Fault, str]] = {  # {fault: (how it is made, a regular e
     "positions without end": (edited(max_position_embeddings=10**18), NO_SIZE),
     "positions of a strange kind": (
         edited(rope_parameters={"rope_type": "yarn", "factor": "os.system('true')"}),
-        NO_SIZE,
+        "speclsp runs default, linear and llama3",
     ),
     "an adapter": (adapter, r"is an adapter \(LoRA\), not a model"),
 }

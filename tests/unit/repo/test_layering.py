@@ -108,7 +108,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
         *("engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"),
     },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
-    "transformers": {"engine.loading.model_config"},
+    "transformers": set(),  # of tests and benchmarks alone
     "bitsandbytes": {"engine.loading.nf4_linear"},
     "tokenizers": {"engine.loading.checkpoint", "weights.gguf.model_files"},
     "huggingface_hub": {"weights.hub"},

@@ -83,7 +83,7 @@ class CudaDecoder(CachedModel):
         self.values = torch.zeros(kv, dtype=dtype, device=device)
         angle = torch.outer(torch.arange(capacity, dtype=torch.float32), torch.from_numpy(shape.inv_freq))
         angle = torch.cat([angle, angle], dim=1)  # [L, D_rotary]
-        self.cos, self.sin = ((f * shape.rope_scale).to(device) for f in (angle.cos(), angle.sin()))
+        self.cos, self.sin = angle.cos().to(device), angle.sin().to(device)
         self.header = torch.zeros(3 + PREFILL_WIDTHS[-1], dtype=torch.int64, device=device)
         self.start, self.current, self.seed = self.header[:1], self.header[1:2], self.header[2:3]
         self.tokens = self.header[3:]

@@ -360,7 +360,7 @@ def bits_of(source: int, path: str) -> float:
 def rotations(shape: ModelShape, positions: int) -> tuple[Floats, Floats]:
     """Cosines and sines of the rotary position embedding, [positions, D/2], rounded from double precision."""
     angle = np.outer(np.arange(positions, dtype=np.float32), shape.inv_freq).astype(np.float64)
-    cos, sin = (np.ascontiguousarray(part * shape.rope_scale, np.float32) for part in (np.cos(angle), np.sin(angle)))
+    cos, sin = (np.ascontiguousarray(part, np.float32) for part in (np.cos(angle), np.sin(angle)))
     return cos, sin
 
 
