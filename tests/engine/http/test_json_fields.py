@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.api import Extra, Request, Result, TokenLogprobs
+from speclsp.engine.api import Extra, Request, Result
 from speclsp.engine.http import json_fields, llamacpp_api, openai_api
 from speclsp.engine.http.json_fields import ParsedRequest
 from speclsp.errors import InputError
@@ -200,16 +200,6 @@ def final(ask: ParsedRequest, answer: Result, *sent: str) -> dict[str, Any]:
     return llamacpp_api.final_json(ask, 0, answer, "p", 0.0, *sent)
 
 
-def test_an_answer_cut_to_a_block_has_the_log_probabilities_of_its_own_text():
-    texts = ["", "  a", "\n  b\n", "", "c", "d"]
-    likely = [TokenLogprobs(token=number, text=text, logprob=0.0) for number, text in enumerate(texts)]
-    answer = final(parsed(n_probs=1, n_indent=2), result("".join(texts), likely=likely, ends=[0, 3, 8, 8, 9, 10]))
-    reported = [(entry["id"], entry["token"]) for entry in answer["completion_probabilities"]]
-    assert (answer["content"], reported) == ("  a\n  b\n", [(0, ""), (1, "  a"), (2, "\n  b\n")])
-    within = llamacpp_api.within(likely, 5)
-    assert "".join(item.text for item in within) == "".join(texts)[:5]
-
-
 @pytest.mark.parametrize("name", json_fields.NEUTRAL)
 def test_unsupported_options_are_accepted_only_with_their_neutral_value(name: str):
     for neutral in (*json_fields.NEUTRAL[name], None):
@@ -237,14 +227,3 @@ def test_a_block_is_a_prefix_of_whole_lines_that_later_text_cannot_change(lines:
     assert llamacpp_api.block(kept, indent) == kept
     if kept != text:
         assert llamacpp_api.block(text + "\n  more", indent) == kept
-
-
-def test_a_deadline_ends_an_unstreamed_answer_at_a_line_end_and_a_streamed_one_anywhere():
-    whole = parsed(t_max_predict_ms=250)
-    assert (whole.request.deadline_ms, whole.line_ms) == (0, 250)
-    assert llamacpp_api.early_stop(whole, "a", 999) == llamacpp_api.early_stop(whole, "a\n", 249) == ""
-    assert llamacpp_api.early_stop(whole, "a\nb", 251) == "deadline"
-    for ask in (parsed(t_max_predict_ms=250, stream=True), parsed(t_max_predict_ms=250, n_cmpl=2)):
-        assert (ask.request.deadline_ms, ask.line_ms) == (250, 0)
-    unlimited = parsed(t_max_predict_ms=-1)
-    assert (unlimited.request.deadline_ms, unlimited.line_ms) == (0, 0)
