@@ -32,7 +32,6 @@ def test_a_trained_model_loads_with_progress_and_completes():
 PLACES = [  # language, code with the cursor at ¦, and a pattern of every suggestion on request
     ("python", 'import re\nm = re.match(r"(\\d+)-(¦)", s)\n', r'[^"]+'),
     ("rust", "fn f(c: char) -> bool {\n    c == '¦'\n}\n", r"[^']+"),
-    ("markdown", "| a | b |\n|---|---|\n| 1 | ¦ |\n", r"[^|]+"),
     ("go", "package main\n\nvar a, ¦ int\n", r"\w+"),
     ("vue", "<template>\n  <div>\n    ¦\n  </div>\n</template>\n", r"(?s)<([\w-]+).*(</\1>|/>)|[^<]*"),
     ("css", "@media print {\n  .a {\n    color: red;\n  ¦\n", r"\}\n\}"),
