@@ -66,9 +66,10 @@ def read_trainable(directory: Path, device: str, dtype: torch.dtype) -> Any:
         raise WeightsError(f"{directory.name} is a {config.model_type} model, and an adapter has no form for its MLP.")
     checkpoint_checks.check_tensors(directory, model_config.expected_tensors(config, shape))
     with quiet_imports():
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoConfig, AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_config(config.for_transformers(), attn_implementation="sdpa", dtype=dtype)
+        published = AutoConfig.for_model(**config.raw)
+        model = AutoModelForCausalLM.from_config(published, attn_implementation="sdpa", dtype=dtype)
     with checkpoint.open_tensors(directory) as get, torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensor(get(name)))

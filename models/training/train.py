@@ -38,7 +38,6 @@ from models.training.learning import Example, Learner, in_batches
 from models.training.lora import LoraShape
 from speclsp import private_files
 from speclsp.engine.loading import adapter_merge
-from speclsp.engine.model.cpu_linears import quicker_float
 from speclsp.errors import InputError, SpeclspError, WeightsError
 from speclsp.private_files import os_errors
 from speclsp.weights import adapters, cards, store
@@ -247,7 +246,7 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
 
 def read_model(directory: Path, device: str) -> Any:
     """The model in bf16, or in float32 where a CPU emulates bf16."""
-    is_narrow = device != "cpu" or quicker_float() == "bf16"
+    is_narrow = device != "cpu" or torch.cpu._is_avx512_bf16_supported()
     return lora.read_trainable(directory, device, torch.bfloat16 if is_narrow else torch.float32)
 
 

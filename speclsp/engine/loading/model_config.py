@@ -240,9 +240,9 @@ def norm(name: str, size: int) -> Iterator[list[ExpectedTensor]]:
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Import bitsandbytes without kernel downloads and without output on stderr.
+    """Import bitsandbytes or transformers without kernel downloads and without output on stderr.
 
-    It tries the package `kernels` first, which downloads code at run time: it is made unavailable here.
+    Both try the package `kernels` first, which downloads code at run time: it is made unavailable here.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     if "kernels" not in sys.modules:
