@@ -1,4 +1,4 @@
-"""llama.cpp's own server as `remote.url`.
+"""llama.cpp's own server as `remote.url`, alone and as a replica of a team behind vllm-router.
 
 The wheel `xllamacpp` has the server, and the tiny trained model is its model.
 """
@@ -6,16 +6,21 @@ The wheel `xllamacpp` has the server, and the tiny trained model is its model.
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import gguf
+import httpx
 import pytest
 from safetensors.torch import load_file
 from support.lsp.editor_client import Editor, Page
+from support.waiting import becomes_true
 
 from speclsp.weights import cards
 
@@ -95,10 +100,80 @@ def llama_server(model: Path) -> Iterator[str]:
 TEXT = "class A:\n    def __init__(self, name, value):\n        self.name =\n        self.value = value\n"
 
 
-def test_llama_cpps_own_server_is_detected_and_completes(model: Path):
-    """The suggestion is the text that transformers gives."""
-    with llama_server(model) as address, Editor("--set", f"remote.url={address}", model="auto") as editor:
+@contextmanager
+def window(address: str) -> Iterator[tuple[Editor, Page]]:
+    """An editor with this server, whose first suggestion is the text that transformers gives."""
+    with Editor("--set", f"remote.url={address}", model="auto") as editor:
         page = Page(editor.begin(), TEXT)
         status = editor.statuses()[-1]
         assert (status["state"], status["model"], status["target"]) == ("ready", "tiny", "tiny")
         assert editor.text(page.ask(TEXT.index(" =\n") + 2)) == "s"
+        yield editor, page
+
+
+def test_llama_cpps_own_server_is_detected_and_completes(model: Path):
+    with llama_server(model) as address, window(address):
+        pass
+
+
+# ── a team: a router and two replicas, as docs/teams.md describes ────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def vllm_router(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `vllm-router`, installed from the package index into an environment of its own."""
+    folder = tmp_path_factory.mktemp("router")
+    venv.create(folder, with_pip=True)
+    subprocess.run([folder / "bin/pip", "install", "-q", "vllm-router==0.1.17"], check=True, timeout=600)
+    return folder / "bin/vllm-router"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def team(vllm_router: Path, replicas: list[str], log: Path) -> Iterator[str]:
+    """The address of a router before the replicas, with the flags of docs/teams.md."""
+    port = free_port()
+    words = ["--host", "127.0.0.1", "--port", str(port), "--policy", "consistent_hash", "--disable-retries"]
+    words += ["--prometheus-port", str(free_port()), "--worker-urls", *replicas]
+    with log.open("w") as out, subprocess.Popen([vllm_router, *words], stdout=out, stderr=out) as router:
+        address = f"http://127.0.0.1:{port}"
+        try:
+            assert becomes_true(lambda: is_healthy(address), 60), log.read_text()
+            yield address
+        finally:
+            router.kill()
+
+
+def is_healthy(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/health").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def prompt_tokens(address: str) -> int:
+    """The prompt tokens that a replica has computed."""
+    count = re.search(r"^llamacpp:prompt_tokens_total (\d+)", httpx.get(f"{address}/metrics").text, re.MULTILINE)
+    assert count
+    return int(count[1])
+
+
+@pytest.mark.soak
+def test_a_router_keeps_an_editor_on_one_replica(model: Path, vllm_router: Path, tmp_path: Path):
+    with ExitStack() as servers:
+        replicas = [servers.enter_context(llama_server(model)) for _ in range(2)]
+        address = servers.enter_context(team(vllm_router, replicas, tmp_path / "router.log"))
+        with window(address) as (editor, page):
+            (own,) = [replica for replica in replicas if prompt_tokens(replica)]
+            (other,) = set(replicas) - {own}
+            cursor, before = TEXT.index(" =\n") + 2, prompt_tokens(own)
+            for word in ("alpha", "beta", "gamma"):
+                cursor = page.type(cursor, f" {word} +")
+                editor.reply(page.ask(cursor))
+            assert prompt_tokens(own) > before
+            assert prompt_tokens(other) == 0, "an editor's prompts are in one replica's cache"
