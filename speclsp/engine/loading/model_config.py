@@ -178,13 +178,14 @@ def rope_frequencies(config: ModelConfig) -> Floats:
     """
     rope = config.rope
     power = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
-    plain = np.float32(1.0) / np.power(rope["rope_theta"], power.astype(np.float64)).astype(np.float32)
+    plain: Floats = np.float32(1.0) / np.power(rope["rope_theta"], power.astype(np.float64)).astype(np.float32)
     kind = rope["rope_type"]
     try:
         if kind == "default":
             return plain
         if kind == "linear":
-            return plain / (rope["factor"] + 0.0)  # + 0.0 is an error unless it is a number
+            linear: Floats = plain / (rope["factor"] + 0.0)  # + 0.0 is an error unless it is a number
+            return linear
         if kind == "llama3":
             return llama3_frequencies(plain, rope)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:  # parameters may be of any type
