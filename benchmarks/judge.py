@@ -227,21 +227,6 @@ def page(title: str, sizes: Mapping[str, str], figures: Mapping[str, Mapping[str
     return "\n".join(lines)
 
 
-def card_line(sizes: Mapping[str, str], figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """The model's figures beside those of the reference, as its card states them."""
-
-    def percent(measure_name: str, key: str, who: str) -> str:
-        return f"{figures[measure_name][key][who]['value'] * 100:.0f}"
-
-    exact, exact_reference = (percent("quality", "exact", who) for who in ("model", "reference"))
-    saved, saved_reference = (percent("economy", "keys_saved", who) for who in ("model", "reference"))
-    lines = sizes["quality"].partition(" ")[0]
-    return (
-        f'judged = "{exact} % of {lines} lines are exactly right (0.5B: {exact_reference} %), '
-        f'{saved} of 100 keys are saved (0.5B: {saved_reference})"'
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks judge`."""
     parser.add_argument("model", metavar="MODEL", help=f"model to judge beside {REFERENCE}")
@@ -270,7 +255,7 @@ def main(options: argparse.Namespace) -> int:
     curve, source = curve_of(recordings["model"], model)
     print(page(title, tasks.sizes(), figures))
     print(f"\nFor CURVES of speclsp/lsp/completion/confidence.py:\n\n{source}")
-    print(f"\nFor models/{Path(model).name}.toml:\n\n{card_line(tasks.sizes(), figures)}\n\n{sentence}")
+    print(f"\n{sentence}")
     summary = {
         "pair": model,
         **about,

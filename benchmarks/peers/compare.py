@@ -1,6 +1,6 @@
 """Other engines beside speclsp: the same weights, prompts, lengths and threads, greedy, in one run that takes turns.
 
-    python -m benchmarks peers --model qwen2.5-coder-0.5b-instruct [--peers openvino,llama.cpp] [--quick | --tune]
+    python -m benchmarks peers --model qwen2.5-coder-0.5b-instruct [--peers openvino,llama.cpp] [--tune]
 
     holes ─► token ids ─► [ each peer in each of its modes: cold, then one token more and warm ]*hole ─► ratios
 
@@ -31,7 +31,7 @@ from speclsp.errors import ConfigError
 from speclsp.weights import auto_choice
 from speclsp.weights.cards import Card
 
-HOLES, QUICK_HOLES, TUNING_HOLES = 10, 3, 3
+HOLES, TUNING_HOLES = 10, 3
 QUIET_LOAD = 0.7  # a higher load average comes from other processes
 
 Settings = dict[str, Any]
@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", metavar="N", type=int, default=32, help="new tokens of each run (default: 32)")
     parser.add_argument("--threads", metavar="N", type=int, help="for every engine (default: all cores)")
     parser.add_argument("--name", default="", help="added to the result's name, for a run beside the main one")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOLES} holes, plain and the best other mode")
     parser.add_argument("--tune", action="store_true", help="the sweep that finds each peer's best settings")
 
 
@@ -71,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace, settings: Config, names: Sequence[str]) -> int:
     """The comparison for one model: run, written, printed."""
     bench = Bench.of(options, settings)
-    holes = bench.holes(options.holes or (QUICK_HOLES if options.quick else HOLES))
+    holes = bench.holes(options.holes or HOLES)
     tuning = read_tuning(bench.card.name)
     ours = [Way("speclsp", mode, best) for mode, best in chosen("speclsp", bench.card, {}).items()]
     theirs: list[Way] = []
@@ -79,9 +78,6 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     wanted = options.modes.split(",") if options.modes else None
     for name in names:
         modes = {mode: best for mode, best in chosen(name, bench.card, tuning).items() if not wanted or mode in wanted}
-        if options.quick and len(modes) > 2:
-            fastest = min((mode for mode in modes if mode != "plain"), key=lambda mode: tuned_ms(tuning, name, mode))
-            modes = {"plain": modes["plain"], fastest: modes[fastest]}
         if why := bench.not_installed(name):
             missing[name] = why
         else:
@@ -175,8 +171,3 @@ def chosen(peer: str, card: Card, tuning: Mapping[str, Any]) -> dict[str, Settin
         tried = [row for row in tuning.get(peer, {}).get(mode, []) if "cold" in row and row["settings"] in candidates]
         best[mode] = min(tried, key=lambda row: row["cold"] + row["warm"])["settings"] if tried else candidates[0]
     return best
-
-
-def tuned_ms(tuning: Mapping[str, Any], peer: str, mode: str) -> float:
-    """A mode's best time in the sweep; 0 where it was not tried, so that it is."""
-    return min((row["cold"] for row in tuning.get(peer, {}).get(mode, []) if "cold" in row), default=0.0)
