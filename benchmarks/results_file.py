@@ -1,9 +1,11 @@
-"""Result files of the benchmarks: one JSON summary each, with the machine, the versions and the seeds.
+"""Result files of the benchmarks: one JSON summary each, with the commit, the machine, the versions and the seeds.
 
-    {"bench": "peers", "made_utc": "...", "machine": {...}, "versions": {...}, ...figures}
+    {"bench": "peers", "made_utc": "...", "commit": "...", "machine": {...}, "versions": {...}, ...figures}
 
-Every benchmark writes its figures through `write`, because a figure means nothing without its machine. Summaries are
-committed in benchmarks/results; raw rows of a run go to build/benchmarks, which git ignores.
+Every benchmark writes its figures through `write`, because a figure means nothing without its machine and its program.
+MEASURED names the packages that decide each benchmark's figures. A test fails when too many of their lines are newer
+than the commit of a result: the result then leaves, or is measured again. Summaries are committed in
+benchmarks/results; raw rows of a run go to build/benchmarks, which git ignores.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +30,30 @@ RAW = CHECKOUT / "build" / "benchmarks"
 INNERMOST = re.compile(
     r"[\[{]\n[^\[\]{}]*[\]}]"
 )  # a list or object with nothing nested in it, as json.dumps indents it
+DECODING = ("speclsp/engine/decoding", "speclsp/engine/model")
+TYPING = ("speclsp/lsp/completion", "speclsp/lsp/context", "speclsp/lsp/postprocess", "speclsp/engine/decoding")
+NEXT_EDITS = ("speclsp/lsp/next_edit", "speclsp/lsp/syntax")
+MEASURED: Mapping[str, Sequence[str]] = {  # by benchmark: the packages whose code decides the figures
+    "auto-closed": ("speclsp/lsp/postprocess", "speclsp/lsp/syntax"),
+    "completions": DECODING,
+    "economy": TYPING,
+    "editors": ("speclsp/lsp/completion", "speclsp/lsp/protocol", "editors"),
+    "first-suggestion": ("speclsp/lsp/completion", "speclsp/lsp/context", "speclsp/lsp/protocol"),
+    "floor": DECODING,
+    "gpu": ("speclsp/engine/model/cuda", "speclsp/engine/decoding"),
+    "install-size": ("pyproject.toml", "constraints.txt"),
+    "judge": TYPING,
+    "lines": TYPING,
+    "memory": DECODING,
+    "next-edit": NEXT_EDITS,
+    "next-edit-gate": NEXT_EDITS,
+    "peers": DECODING,
+    "peers-tuning": (),  # settings of other engines
+    "promises": ("speclsp/engine", "speclsp/lsp"),
+    "quality": ("speclsp/lsp/context", "speclsp/lsp/postprocess", "speclsp/lsp/index", "speclsp/engine/decoding"),
+    "renames": NEXT_EDITS,
+    "start": ("speclsp/engine/loading", "speclsp/engine/process"),
+}
 LINE_CHARACTERS = 160  # an innermost list or object up to this long is written on one line
 
 
@@ -85,8 +112,35 @@ def versions() -> dict[str, str]:
 def write(bench: str, figures: Mapping[str, object], name: str = "", directory: Path | None = None) -> Path:
     """Write the figures of a benchmark as `directory`/`name`.json (defaults: RESULTS, and the benchmark's own name)."""
     made_utc = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    summary = {"bench": bench, "made_utc": made_utc, "machine": machine(), "versions": versions(), **figures}
+    about = {"bench": bench, "made_utc": made_utc, "commit": commit(), "machine": machine(), "versions": versions()}
+    summary = {**about, **figures}
     return save(summary, (directory or RESULTS) / f"{name or bench}.json")
+
+
+def commit() -> str:
+    """The commit of this checkout, with a "+" where a tracked file differs from it; "" outside a repository."""
+    try:
+        head = git("rev-parse", "HEAD").strip()
+        return f"{head[:10]}+" if git("status", "--porcelain", "--untracked-files=no").strip() else head[:10]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def newer_share(since: str, packages: Sequence[str], checkout: Path = CHECKOUT) -> float:
+    """Share of the packages' lines that the commit `since` does not have, in the working tree.
+
+    Raises subprocess.CalledProcessError if the commit is not in the repository.
+    """
+    changes = git("diff", "--numstat", "--find-renames", since, "--", *packages, checkout=checkout).splitlines()
+    added = sum(int(count) for count, *_ in map(str.split, changes) if count != "-")
+    files = git("ls-files", "--", *packages, checkout=checkout).splitlines()
+    lines = sum((checkout / name).read_bytes().count(b"\n") for name in files if (checkout / name).is_file())
+    return added / max(lines, 1)
+
+
+def git(*words: str, checkout: Path = CHECKOUT) -> str:
+    """The output of a command of git. Raises OSError or subprocess.CalledProcessError."""
+    return subprocess.run(["git", *words], cwd=checkout, check=True, capture_output=True, text=True).stdout
 
 
 def write_raw(name: str, rows: object) -> Path:

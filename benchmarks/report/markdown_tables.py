@@ -51,12 +51,6 @@ RENAMED_LANGUAGES = {
 }  # fmt: skip
 REPLAYED_LANGUAGES = RENAMED_LANGUAGES | {"rust": "Rust", "go": "Go", "c": "C", "cpp": "C++", "java": "Java"}
 KEY_KINDS = ("line start", "new place", "after rest", "mid-line")
-EDITORS = {
-    "nvim-0.12": "Neovim 0.12, our plugin",
-    "nvim-0.11": "Neovim 0.11, our plugin",
-    "nvim-0.12-builtin": "Neovim 0.12, built-in client",
-    "vscode": "VS Code, in a browser",
-}
 SUBSETS = ("all", "cross", "cross, name not in sight", "single")
 
 
@@ -74,7 +68,6 @@ def tables(results: Results) -> dict[str, str]:
             if f"peers-{model}-{kind}" in results
         },
         "lines": lines(results[f"lines-{SMALL}"]),
-        "editors": editors(results[f"editors-{SMALL}"]),
         "speculation": speculation(results),
         "quality": quality(results[f"quality-full-{SMALL}"]),
         **({"judge": judge(results[name])} if (name := f"judge-{LARGE}") in results else {}),
@@ -131,25 +124,11 @@ def lines(data: Mapping[str, Any]) -> str:
     return table(head, rows())
 
 
-def editors(data: Mapping[str, Any]) -> str:
-    """Time to ghost text in each editor, and its parts."""
-    head = ("editor", "key to screen, ms", "of this: editor", "language server", "engine", "n", "typing through, ms")
-
-    def rows() -> Iterator[Sequence[str]]:
-        for key, name in EDITORS.items():
-            row = data["editors"][key]
-            parts = [spread(row[f"{part}_ms"]) for part in ("whole", "editor", "server", "engine")]
-            yield name, *parts, str(row["new_suggestions"]), spread(row["typed_along_ms"])
-
-    return table(head, rows())
-
-
 def speculation(results: Results) -> str:
     """Speed-up of the default and of the fixed drafters, by output length."""
     drafters = {
         "adaptive (default)": "policy",
         "n-grams, 15 tokens": "n-grams, 15",
-        "draft model, 3 tokens": "draft, 3",
         "earlier suggestion, 7 tokens": "reuse, 7",
     }
     head = ["drafter"]
@@ -215,11 +194,6 @@ def judge(data: Mapping[str, Any]) -> str:
                 yield name, row["label"], *values, cell(row["difference"], row["scale"], "+")
 
     return table(("measure", "", data["model"], data["reference"], "difference"), rows())
-
-
-def spread(times: Mapping[str, float]) -> str:
-    """Median and 95th percentile in ms, halves rounded up."""
-    return f"{times['p50'] + 1e-6:.0f} · {times['p95'] + 1e-6:.0f}"
 
 
 def interval(figure: Mapping[str, float]) -> str:
