@@ -1,11 +1,16 @@
 """Size law: limits of entries a folder, code a file and lines a function; and one name, one file.
 
 Code is counted without blank lines, comments, docstrings and imports: reasons and white space cost nothing.
+
+Budget: the table of capabilities in CONTRIBUTING.md names every shipped file once, and no row or total is exceeded. A
+row is "| capability | paths below speclsp | most lines | gain |"; totals have patterns of paths from the root. Lines
+are those of `wc -l`, words those of `wc -w`.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -119,3 +124,81 @@ class Empty:
 @pytest.mark.parametrize("name", sorted(FOLDER_EXCEPTIONS))
 def test_an_exception_is_still_needed(name: str):
     assert (ROOT / name).is_dir()
+
+
+# ── the budget ───────────────────────────────────────────────────────────────────────────────────────────────
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+ROW = re.compile(r"^\| (?P<name>[^|]+) \| (?P<paths>`[^|]+) \| (?P<most>[\d,]+) \| (?P<gain>[^|]+) \|$", re.MULTILINE)
+TOTAL = re.compile(
+    r"^\| (?P<name>[\w ]+) \| (?P<paths>`[^|]+) \| (?P<most>[\d,]+) (?P<unit>lines|words) \|$", re.MULTILINE
+)
+RESULT = re.compile(r"`([\w.-]+\.json)`")
+MAGNET_LINES, MOST_NEAR_THE_LIMIT = 235, 8  # files of 235 to 250 lines of code crowd against the limit of a file
+
+
+def count(path: Path, unit: str) -> int:
+    text = path.read_text("utf-8")
+    return text.count("\n") if unit == "lines" else len(text.split())
+
+
+def matching(paths: str, below: Path) -> set[Path]:
+    """The files that the patterns of a row name, each between backticks."""
+    return {file for pattern in re.findall(r"`([^`]+)`", paths) for file in below.glob(pattern)}
+
+
+ROWS = {row["name"]: row for row in ROW.finditer(PAGE)}
+TOTALS = {row["name"]: row for row in TOTAL.finditer(PAGE)}
+
+
+def excess(row: re.Match[str], below: Path, unit: str = "lines") -> int:
+    """Lines or words above the row's number; 0 or less within it."""
+    return sum(count(file, unit) for file in matching(row["paths"], below)) - int(row["most"].replace(",", ""))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_no_capability_is_larger_than_its_row(name: str):
+    over = excess(ROWS[name], ROOT / "speclsp")
+    assert over <= 0, f"{name} is {over} lines above its row: remove as many, or take them from another row"
+
+
+def test_every_shipped_file_belongs_to_one_row():
+    shipped = set((ROOT / "speclsp").rglob("*.py"))
+    named = [file for row in ROWS.values() for file in matching(row["paths"], ROOT / "speclsp")]
+    assert sorted(named) == sorted(shipped)
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_no_total_is_above_the_budget(name: str):
+    over = excess(TOTALS[name], ROOT, TOTALS[name]["unit"])
+    assert over <= 0, f"{name}: {over} {TOTALS[name]['unit']} above the budget"
+
+
+def test_the_rows_add_up_to_the_shipped_lines():
+    assert sum(int(row["most"].replace(",", "")) for row in ROWS.values()) <= int(
+        TOTALS["shipped"]["most"].replace(",", "")
+    )
+
+
+def test_each_gain_names_a_result_or_a_test_that_exists():
+    for name, row in ROWS.items():
+        results = RESULT.findall(row["gain"])
+        tests = re.findall(r"`(tests/[\w/.]+)`", row["gain"])
+        assert results or tests, f"{name} names no evidence"
+        assert all((ROOT / "benchmarks/results" / result).is_file() for result in results), name
+        assert all((ROOT / test).exists() for test in tests), name
+
+
+def test_a_line_above_a_row_fails(tmp_path: Path):
+    (tmp_path / "part.py").write_text("x = 1\n" * 11)
+    row = ROW.search("| part | `part.py` | 10 | tested by `tests/unit` |")
+    assert row is not None and excess(row, tmp_path) == 1
+
+
+def test_few_files_crowd_against_the_limit_of_a_file():
+    crowd = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "speclsp").rglob("*.py")
+        if path.read_text("utf-8").count("\n") > MAGNET_LINES and code_lines(path.read_text("utf-8")) > MAGNET_LINES
+    ]
+    assert len(crowd) <= MOST_NEAR_THE_LIMIT, f"split one by subject: {crowd}"
