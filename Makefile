@@ -48,7 +48,7 @@ check: .venv/.installed-dev  ## lint, types and the unit tests that are not slow
 # Set-up steps wait for the network, so all run side by side, beside lint, types and unit tests. A failed step stops
 # no other one.
 SETUP := .test-editors .test-model build/speclsp.vsix .test-unit .test-windows lint type
-test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (about 16 min on 2 cores)
+test: .venv/bin/python  ## everything CI runs: lint, types, the model and the editors once, all tests (about 9 min on 2 cores)
 	@code=0; $(MAKE) --no-print-directory -k -j8 $(SETUP) || code=$$?; \
 	$(BIN)/python -m pytest -q $(XDIST) $(FOLDERS) $(AFTER_SETUP) || code=$$?; exit $$code
 
