@@ -13,10 +13,10 @@ from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.index.open_importers import DocumentUses, OpenImporters, RenamedName
 from speclsp.lsp.next_edit.changes.renamed_names import renamed
-from speclsp.lsp.next_edit.changes.substitutions import Edit
+from speclsp.lsp.next_edit.changes.substitutions import RENAME, Edit, Evidence, Substitution
 from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, text_problem
-from speclsp.lsp.next_edit.renames import places_elsewhere, spots_of
+from speclsp.lsp.next_edit.renames.rename_places import replaced_lines, spots_of
 
 # Renames by scope that were right in the module's own file, on blind packages (benchmarks/results/next-edit-gate.json).
 # Across files it is not measured.
@@ -66,7 +66,9 @@ def first_use(uses: DocumentUses, name: RenamedName, offers: Offers) -> Found | 
     document, text = uses.document, uses.tree.text
     if document.version != uses.version:
         return None
-    for place in places_elsewhere(uses.uses, name.old, name.new, text):
+    substitution = Substitution(RENAME, name.old, name.new)
+    replaced = ((use.start, use.end, use.text) for use in uses.uses)
+    for place in replaced_lines(replaced, substitution, Evidence(times=1), text):
         problem = offers.declined(document, 0, place) or text_problem(text[place.start : place.end], place.new)
         if not problem and not error_problem(uses.tree, place, lambda: BUDGET_MS):
             return Found(document, replace(minimal(place, text), probability=PROBABILITY))

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
-from speclsp.lsp.next_edit import renames
 from speclsp.lsp.next_edit.changes.callees import callee_places
 from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
@@ -30,9 +29,9 @@ from speclsp.lsp.next_edit.changes.renamed_names import renamed
 from speclsp.lsp.next_edit.changes.replaced_types import type_places
 from speclsp.lsp.next_edit.changes.substitutions import PHRASE, RENAME, Edit, Evidence, Substitution, learn
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
-from speclsp.lsp.next_edit.name_conflicts import FreeName
 from speclsp.lsp.next_edit.recent_activity import same_grammar
-from speclsp.lsp.next_edit.renames import Renames
+from speclsp.lsp.next_edit.renames.name_conflicts import FreeName
+from speclsp.lsp.next_edit.renames.rename_places import Renames, renames
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -192,7 +191,7 @@ def by_scope(recent: Recent, uri: str, declined: Declined, free: set[FreeName]) 
     if tree is None or not bindings.has_bindings(tree):
         free.clear()
         return Renames()
-    result = renames.renames(listed, newest, uri, recent.text, tree, recent.cursor, recent.is_late, free)
+    result = renames(listed, newest, uri, recent.text, tree, recent.cursor, recent.is_late, free)
     undone = {place.substitution for place in result.places if declined(place) == Reason.UNDOES}
     if undone:
         result.places = [place for place in result.places if place.substitution not in undone]

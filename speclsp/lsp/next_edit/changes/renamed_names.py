@@ -1,6 +1,6 @@
 """Identifiers that edits have renamed, and that do nothing else: def area(width) -> def area(breadth).
 
-Their uses are those of renames.py.
+Their uses are those of renames/scoped_uses.py.
 """
 
 from __future__ import annotations
