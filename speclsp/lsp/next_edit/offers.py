@@ -47,10 +47,13 @@ class Offer:
 
 
 class Offers:
-    """The last offers by their ids. `count` adds to the usage statistics: "shown", "accepted"."""
+    """The last offers by their ids. `count` adds to the usage statistics: "shown", "accepted".
 
-    def __init__(self, count: Callable[[str], None]) -> None:
-        self._count = count
+    `placeholders`: the client selects the placeholder of an accepted edit. Else no edit with one is offered.
+    """
+
+    def __init__(self, count: Callable[[str], None], placeholders: bool = False) -> None:
+        self._count, self._placeholders = count, placeholders
         self._by_id: OrderedDict[str, Offer] = OrderedDict()
         self._rejected: OrderedDict[tuple[object, ...], int] = OrderedDict()  # -> evidence at that time
         self._applied: OrderedDict[Change, None] = OrderedDict()
@@ -106,6 +109,8 @@ class Offers:
 
     def declined(self, document: Document, base: int, place: Place) -> str:
         """The reason not to offer a place again; "" for none. `base`: the document's offset of the place's text."""
+        if place.placeholder is not None and not self._placeholders:
+            return Reason.UNKNOWN_ARGUMENT
         change, times = _change(document, base, place), place.evidence.times
         if any(self._rejected.get(key, -1) >= times for key in _keys(change, place)):
             return Reason.DECLINED

@@ -1,7 +1,7 @@
 """Params and answers of next edits: textDocument/copilotInlineEdit, as Copilot's language server has it.
 
 An answer is always an object with a list `edits`: a client throws on null, and shows any error. Our members beside
-Copilot's are `kind` and `ghost`. The edit's id is the argument of its command.
+Copilot's are `kind`, `ghost` and `placeholder`. The edit's id is the argument of its command.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speclsp.errors import InputError
-from speclsp.lsp.documents.document import Document
+from speclsp.lsp.documents.document import Document, column_units
 from speclsp.lsp.protocol.initialize_answer import ACCEPT_COMMAND
 from speclsp.lsp.syntax.text_windows import is_subsequence
 
@@ -74,7 +74,7 @@ def answer(document: Document, offer: Offer, cursor: int, encoding: str) -> Answ
     `document` is the edit's, at the version of the offer. `cursor`: its offset there; -1 if it is in another document.
     """
     start, end = (document.position(offset, encoding) for offset in (offer.start, offer.end))
-    edit = {
+    edit: dict[str, object] = {
         "text": offer.text,
         "range": {"start": start, "end": end},
         "textDocument": {"uri": document.uri, "version": offer.version},
@@ -82,6 +82,12 @@ def answer(document: Document, offer: Offer, cursor: int, encoding: str) -> Answ
         "kind": "rename" if offer.kind == "rename" else "edit",
         "ghost": cursor >= 0 and is_ghost(document, offer, cursor),
     }
+    if offer.place.placeholder is not None:
+        heads = (offer.place.new[:at].split("\n") for at in offer.place.placeholder)
+        first, last = (
+            {"line": offer.line + len(lines) - 1, "character": column_units(lines[-1], encoding)} for lines in heads
+        )
+        edit["placeholder"] = {"start": first, "end": last}
     return {"edits": [edit]}
 
 

@@ -179,7 +179,7 @@ def next_edits_of(app: App) -> NextEdits:
         return app.index.index(root) if app.index is not None else None
 
     return NextEdits(
-        Offers(app.usage.next_edit),
+        Offers(app.usage.next_edit, server.client_can(*ABILITIES, "nextEditPlaceholder")),
         eligible,
         lambda: server.session is not None and server.session.busy,
         app.recorder.next_edit_ended,

@@ -67,7 +67,7 @@ class EditDesk:
         ended: Callable[[NextEditOutcome], None] = lambda outcome: None,
     ) -> NextEdits:
         """The next edits of the server, with this producer."""
-        offers, is_busy = Offers(lambda outcome: None), lambda: False
+        offers, is_busy = Offers(lambda outcome: None, placeholders=True), lambda: False
         return NextEdits(offers, eligible, is_busy, ended, lambda: self.activity, model, producer=self.producer)
 
 

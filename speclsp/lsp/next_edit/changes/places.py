@@ -37,6 +37,7 @@ class Place:
     new: str  # lines end with \\n
     substitution: Substitution
     evidence: Evidence
+    placeholder: tuple[int, int] | None = None  # range of `new` that the user is expected to replace
 
     def changed_at(self, text: str) -> int:
         """The offset of the first occurrence of the old tokens."""
