@@ -4,8 +4,8 @@
 
 `python -m benchmarks next-edit-gate` fits the weights to edits between releases of packages, and writes the table. A
 weight with a sign in SIGNS has that sign or is left out: a change that was made more often is never less likely.
-Renames by scope are shown whatever their probability: a release that changes more in a line than the name makes them
-wrong there.
+Proven places are shown whatever their probability: a release that changes more in a line than the name makes a rename
+by scope wrong there. They have no part in the fit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from speclsp.lsp.next_edit.changes.substitutions import (
 )
 from speclsp.lsp.syntax.text_windows import WORD
 
-SCOPE = "scope"  # the kind of a rename by scope
-KINDS = (SCOPE, RENAME, PHRASE, LINES, TYPE, CALLEE)
-UNJUDGED = (SCOPE,)  # shown whatever their probability
+KINDS = (RENAME, PHRASE, LINES, TYPE, CALLEE)
 SIGNS: Mapping[str, int] = {
     "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
     "pure": 1, "distance": -1, "rejections": -1,
@@ -47,7 +45,6 @@ Features = Mapping[str, float]
 THRESHOLD = 0.64
 INTERCEPT = -1.489
 WEIGHTS: Mapping[str, float] = {
-    "scope": 0.011,
     "rename": -0.37,
     "phrase": -0.998,
     "lines": 0.393,
@@ -77,9 +74,9 @@ def sigmoid(log_odds: float) -> float:
     return 1.0 / (1.0 + exp(-max(-40.0, min(40.0, log_odds))))
 
 
-def is_shown(features: Features) -> bool:
-    """True if an edit is likely enough, or of a kind that is not judged."""
-    return any(features.get(kind) for kind in UNJUDGED) or probability(features) >= THRESHOLD
+def is_shown(place: Place, features: Features) -> bool:
+    """True if a place is proven, or an edit with these features is likely enough."""
+    return place.is_proven or probability(features) >= THRESHOLD
 
 
 class FeatureReader:
@@ -90,13 +87,13 @@ class FeatureReader:
         self.text, self.cursor, self.newest, self.rejections = text, cursor, newest, rejections
         self._changes: dict[Substitution, ChangeFacts] = {}
 
-    def features(self, place: Place, uses: int = 0) -> dict[str, float]:
-        """The features of a place. `uses`: of a rename by scope the uses that it has left; else 0."""
+    def features(self, place: Place) -> dict[str, float]:
+        """The features of a place."""
         change = self._changes.get(place.substitution)
         if change is None:
             change = ChangeFacts(self.text, self.newest, place.substitution, place.evidence)
             self._changes[place.substitution] = change
-        kind, times = SCOPE if uses else place.substitution.kind, place.evidence.times
+        kind, times = place.substitution.kind, place.evidence.times
         line, new_words = self.text[place.start : place.end], words(place.new)
         offsets = sorted(change.offsets, key=lambda item: abs(item[0] - place.start))[:MAX_COMPARED]
         around_place = words_around(self.text, place.start, place.end)
@@ -114,7 +111,7 @@ class FeatureReader:
             "distance": log2(1 + self.text.count("\n", low, high)),
             "rejections": float(self.rejections),
             "new_length": log2(1 + len(place.substitution.new)),
-            "left": log2(1 + (uses or change.left)),
+            "left": log2(1 + change.left),
         }
 
 

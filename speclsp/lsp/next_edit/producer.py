@@ -24,7 +24,7 @@ from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit.changes.callees import callee_places
 from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
-from speclsp.lsp.next_edit.changes.recent_changes import Recent
+from speclsp.lsp.next_edit.changes.recent_changes import NotOffered, Recent
 from speclsp.lsp.next_edit.changes.renamed_names import renamed
 from speclsp.lsp.next_edit.changes.replaced_types import type_places
 from speclsp.lsp.next_edit.changes.substitutions import PHRASE, RENAME, Edit, Evidence, Substitution, learn
@@ -88,6 +88,7 @@ class Producer:
     def __init__(self, clock_s: Callable[[], float] = parse_clock_s) -> None:
         self._parser = SyntaxParser()
         self._free: set[FreeName] = set()  # of the last request
+        self.not_offered: list[NotOffered] = []  # of the last request
         self._clock_s = clock_s
 
     def warm_up(self, language: str) -> None:
@@ -129,6 +130,7 @@ class Producer:
             return left_ms() <= 0
 
         recent = [edit for edit in edits if same_grammar(edit.language, language)]
+        self.not_offered = []
         if reason := reason_without_search(recent, text):
             yield reason
             return
@@ -140,31 +142,32 @@ class Producer:
             return tree[0]
 
         state = Recent(recent, text, parse, cursor, record(language), is_late)
+        self.not_offered = state.not_offered
         renamed = by_scope(state, uri, declined, self._free)
         yield str(renamed.reason)
-        candidates = chain(renamed.places, type_places(state), callee_places(state), repeated_places(state, renamed))
         reader, checked, problem = FeatureReader(text, cursor, recent[-1], rejections), 0, str(renamed.reason)
-        for number, place in enumerate(islice(candidates, MAX_JUDGED)):
+        for place in islice(candidates(state, renamed), MAX_JUDGED):
             if is_late() or checked == MAX_CHECKED:
                 break
-            uses = max(0, len(renamed.places) - number)
             problem, features = declined(place), dict[str, float]()
             if not problem:
-                features = reader.features(place, uses)
-                problem = "" if self.is_shown(features) else Reason.UNLIKELY
+                features = reader.features(place)
+                problem = "" if self.is_shown(place, features) else Reason.UNLIKELY
             if not problem:
                 checked += 1
                 problem = text_problem(text[place.start : place.end], place.new)
-                if not problem and not uses:
+                if not problem and not place.is_proven:
                     problem = role_problem(parse(place.start), place, text, uri)
                 problem = problem or error_problem(parse(place.start), place, left_ms)
+            if problem:
+                state.report(place.substitution.kind, problem, place.start)
             yield problem or replace(minimal(place, text), probability=gate.probability(features), features=features)
         if is_late() and problem in ("", Reason.NO_REPEAT):
             yield Reason.OUT_OF_TIME
 
-    def is_shown(self, features: gate.Features) -> bool:
-        """True if an edit with these features is likely enough."""
-        return gate.is_shown(features)
+    def is_shown(self, place: Place, features: gate.Features) -> bool:
+        """True if a place with these features is likely enough."""
+        return gate.is_shown(place, features)
 
 
 def reason_without_search(recent: Sequence[Edit], text: str) -> str:
@@ -182,6 +185,14 @@ def first_edit(outcomes: Iterable[Proposal | str]) -> Proposal | str:
             return outcome
         reason = outcome
     return reason
+
+
+def candidates(recent: Recent, renamed: Renames) -> Iterator[Place]:
+    """The places of all kinds of edits, a line each, in the order in which they are offered."""
+    yield from renamed.places
+    yield from callee_places(recent)
+    yield from type_places(recent)
+    yield from repeated_places(recent, renamed)
 
 
 def by_scope(recent: Recent, uri: str, declined: Declined, free: set[FreeName]) -> Renames:

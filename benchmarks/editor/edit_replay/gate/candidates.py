@@ -28,6 +28,7 @@ from benchmarks.quality import edits
 from benchmarks.quality.tasks import packages as corpus
 from speclsp.cli import terminal
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.edit_likelihood import Features
 from speclsp.lsp.next_edit.producer import Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
@@ -42,7 +43,7 @@ Row = dict[str, Any]
 class OpenProducer(Producer):
     """The deterministic producer with an open gate."""
 
-    def is_shown(self, features: Features) -> bool:
+    def is_shown(self, place: Place, features: Features) -> bool:
         return True
 
 
@@ -79,6 +80,7 @@ def as_json(state: ReplayState, proposal: Proposal) -> Row:
     return {
         "change": [substitution.kind, substitution.old, substitution.new],
         "times": proposal.place.evidence.times,
+        "proven": proposal.place.is_proven,
         "above": proposal.place.end < state.cursor,
         "right": state.verdict(proposal)[0],
         "features": {name: round(value, 4) for name, value in proposal.features.items() if value},

@@ -55,11 +55,8 @@ def chosen_threshold(rows: Sequence[Row], judge: Judge, least_right: int) -> flo
 
 
 def curve(rows: Sequence[Row], judge: Judge, states: int, least_right: int) -> dict[str, dict[str, object] | None]:
-    """For each aim the point that shows most right edits with that precision; and the last with `least_right`.
-
-    Here renames by scope are judged too.
-    """
-    points = {threshold: show(rows, judge, threshold, unjudged=()) for threshold in THRESHOLDS}
+    """For each aim the point that shows most right edits with that precision; and the last with `least_right`."""
+    points = {threshold: show(rows, judge, threshold) for threshold in THRESHOLDS}
     reached = {f"{aim:.0%}": [at for at in THRESHOLDS if points[at].precision >= aim] for aim in AIMS}
     best = {aim: max(listed, key=lambda at: points[at].right[STATE], default=None) for aim, listed in reached.items()}
     best["as many right"] = max((at for at in THRESHOLDS if points[at].right[STATE] >= least_right), default=None)

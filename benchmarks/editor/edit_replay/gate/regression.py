@@ -32,12 +32,13 @@ def fold_of(package: str) -> int:
 
 
 def examples(rows: Iterable[Row]) -> list[tuple[str, Mapping[str, float], bool]]:
-    """(package, features, right) of each candidate. Quiet states are left out: nothing is right in them."""
+    """(package, features, right) of each judged candidate. Quiet states are left out: nothing is right in them."""
     return [
         (row["package"], {**candidate["features"], ABOVE: float(candidate["above"])}, candidate["right"])
         for row in rows
         if row["kind"] != QUIET
         for candidate in row["candidates"]
+        if not candidate["proven"]
     ]
 
 
@@ -116,10 +117,10 @@ class Shown:
         }
 
 
-def show(rows: Iterable[Row], judge: Judge, threshold: float, unjudged: Sequence[str] = gate.UNJUDGED) -> Shown:
+def show(rows: Iterable[Row], judge: Judge, threshold: float) -> Shown:
     """Show the first likely edit of each state, as the product does: one that was not taken is not shown again.
 
-    A wrong edit counts as rejected. The features of `rows` get these rejections. Kinds in `unjudged` are always shown.
+    A wrong edit counts as rejected. The features of `rows` get these rejections. Proven ones are always shown.
     """
     result, package, path = Shown(), "", ""
     answers, dropped = deque[bool](maxlen=MAX_RECENT_ANSWERS), dict[tuple[object, ...], int]()
@@ -134,7 +135,7 @@ def show(rows: Iterable[Row], judge: Judge, threshold: float, unjudged: Sequence
             candidate["features"][REJECTIONS] = float(answers.count(False))
         for candidate in row["candidates"]:
             change, features = tuple(candidate["change"]), candidate["features"]
-            is_likely = any(features.get(name) for name in unjudged) or judge(package, features) >= threshold
+            is_likely = candidate["proven"] or judge(package, features) >= threshold
             if offered.get(change) == candidate["times"] or not is_likely:
                 continue
             offered[change] = candidate["times"]
@@ -142,7 +143,7 @@ def show(rows: Iterable[Row], judge: Judge, threshold: float, unjudged: Sequence
             result.right[kind] += candidate["right"]
             if kind == STATE:
                 answers.append(candidate["right"])
-                name = next(name for name in gate.KINDS if features.get(name))
+                name = change[0]
                 result.by_kind[name] += 1
                 result.right_by_kind[name] += candidate["right"]
             break

@@ -38,6 +38,7 @@ class Place:
     substitution: Substitution
     evidence: Evidence
     placeholder: tuple[int, int] | None = None  # range of `new` that the user is expected to replace
+    is_proven: bool = False  # by the syntax tree: offered whatever its probability, without a check of its role
 
     def changed_at(self, text: str) -> int:
         """The offset of the first occurrence of the old tokens."""

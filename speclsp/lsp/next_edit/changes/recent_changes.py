@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS
 from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Edit, Origin
@@ -27,9 +28,18 @@ class Change:
     times: int
 
 
+class NotOffered(NamedTuple):
+    """A kind of edit that was looked for, and the reason why it is not offered. No text of the document."""
+
+    kind: str
+    at: int  # offset
+    reason: str
+    detail: str = ""  # more than the reason's meaning: "3 uses, 2 of them in a class of another file"
+
+
 @dataclass
 class Recent:
-    """The recent edits, the text as it is now, and the cursor in it."""
+    """The recent edits, the text as it is now, and the cursor in it. Kinds report what they do not offer."""
 
     edits: Sequence[Edit]  # oldest first
     text: str
@@ -37,6 +47,11 @@ class Recent:
     cursor: int
     language: Language
     is_late: Callable[[], bool]
+    not_offered: list[NotOffered] = field(default_factory=list)
+
+    def report(self, kind: str, reason: str, at: int | None = None, detail: str = "") -> None:
+        """Explain why a kind has no edit, or none at an offset. Without one, the cursor's."""
+        self.not_offered.append(NotOffered(kind, self.cursor if at is None else at, reason, detail))
 
     @cached_property
     def newest(self) -> list[Change]:

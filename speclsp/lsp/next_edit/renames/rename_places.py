@@ -115,4 +115,4 @@ def replaced_lines(
             pieces += [text[done:start], new]
             done = end
         if high - low <= MAX_LINE_CHARACTERS:
-            yield Place(low, high, "".join([*pieces, text[done:high]]), substitution, evidence)
+            yield Place(low, high, "".join([*pieces, text[done:high]]), substitution, evidence, is_proven=True)

@@ -22,7 +22,6 @@ from speclsp.lsp.next_edit.edit_likelihood import (
     KINDS,
     SIGNS,
     THRESHOLD,
-    UNJUDGED,
     WEIGHTS,
     FeatureReader,
     is_shown,
@@ -67,12 +66,13 @@ def test_every_feature_of_a_place_is_named():
         assert features(kind).keys() - {kind} == set(FEATURES) - set(KINDS)
 
 
-def test_a_place_in_like_reader_is_likelier_and_the_other_kinds_are_shown_unjudged():
+def test_a_place_in_like_reader_is_likelier_and_a_proven_one_is_shown_unjudged():
     other = TEXT.replace("def b():\n", "for x in range(9):\n").replace(
         f"{LINE}\n    return total", f"{LINE}\n    show(x)"
     )
     assert features()["alike_around"] > features(text=other)["alike_around"]
-    assert [kind for kind in KINDS if is_shown({kind: 1.0, "distance": 16.0})] == list(UNJUDGED)
+    places = [Place(0, 9, CHANGED, Substitution(LINES, LINE, CHANGED), Evidence(), proven) for proven in (False, True)]
+    assert [is_shown(place, {"distance": 16.0}) for place in places] == [False, True]
 
 
 @pytest.mark.parametrize("kind", [RENAME, LINES])
