@@ -109,7 +109,7 @@ class FileCache:
             self._is_hanging = False
 
 
-def read(folder: str, path: str, state: FileState) -> str | None:
+def read(folder: str, path: str, state: FileState, characters: int = FILE_CHARACTERS) -> str | None:
     """The text of a regular file inside the folder in this state, if a person wrote it; None otherwise."""
     full = system_path(f"{folder}/{path}")
     info = os.lstat(full)
@@ -119,7 +119,7 @@ def read(folder: str, path: str, state: FileState) -> str | None:
         return None
     data = private_files.read_bytes(full, MAX_BYTES, follow=False)
     text = text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))
-    return text[:FILE_CHARACTERS] if is_code(text) else None
+    return text[:characters] if is_code(text) else None
 
 
 def is_code(text: str) -> bool:

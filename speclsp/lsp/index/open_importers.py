@@ -1,12 +1,11 @@
-"""Open documents that use a name of another open document, after that name has changed.
+"""Documents that use a name of an open document, after that name has changed: open ones, and files of the index.
 
-    renamed name ─► its module still defines it ─► open documents that may be seen ─► parsed, in a thread ─► their uses
+    renamed name ─► its module still defines it ─► documents that may be seen ─► parsed, in a thread ─► their uses
 
 A module means the renamed one if the index resolves it to that file, or else if it is the nearest open document of that
 name. A document that imports the name may pass it on: the documents that import it from there follow too.
 
-Nothing is read from the disk. A document with a syntax error, a generated one and one with a merge conflict have no
-uses here.
+A document with a syntax error, a generated or read-only one and one with a merge conflict have no uses here.
 """
 
 from __future__ import annotations
@@ -15,15 +14,18 @@ import asyncio
 import functools
 import posixpath
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.documents.uri_paths import file_path, path_inside
-from speclsp.lsp.index import file_imports
+from speclsp.lsp.documents.uri_paths import file_path, folded, path_inside, system_path
+from speclsp.lsp.index import file_cache, file_imports
 from speclsp.lsp.index.file_imports import stem_of
 from speclsp.lsp.index.imported_uses import ImportedUses, NameUse, defined, imported_uses
 from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax import bindings
+from speclsp.lsp.syntax.grammars import known_id
 from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import line_at
@@ -33,6 +35,8 @@ from speclsp.lsp.visibility import eligibility
 PARSE_MS = 50.0  # of the processor, for one document; in a thread
 MAX_CHARACTERS = 120_000  # a longer document is left alone
 MAX_DOCUMENTS = 64  # examined, by their URIs
+MAX_FILES = 128  # read for one module
+WRITABLE = 0o222  # bits of a file's mode
 MAX_HOPS = 3  # from the module over documents that pass the name on
 
 
@@ -84,12 +88,27 @@ class OpenImporters:
         wanted = None if lines is None else set(lines)
         return not old and any(wanted is None or line_at(tree.text, place.start) in wanted for place in new)
 
-    async def uses(self, name: RenamedName, first: str = "") -> list[DocumentUses]:
-        """The documents with uses of the old name: the one with the URI `first`, then the others by their URIs."""
+    async def uses(self, name: RenamedName, first: str = "", with_files: bool = False) -> list[DocumentUses]:
+        """The documents with uses of the old name: the one with the URI `first`, then the others by their URIs.
+
+        `with_files`: files of the index that are not open count as documents.
+        """
+        files = dict[str, Document]()
+        try:
+            result = await self._uses(name, files, with_files)
+        finally:  # also where a newer request cancels this one
+            for uri in files:
+                self.closed(uri)
+        return sorted(result, key=lambda uses: (uses.document.uri != first, uses.document.uri))
+
+    async def _uses(self, name: RenamedName, files: dict[str, Document], with_files: bool) -> Iterable[DocumentUses]:
+        """The documents with uses; `files` gets those that are not open, by their URIs."""
         modules, result = {name.uri}, dict[str, DocumentUses]()
         for _hop in range(MAX_HOPS):
             known = len(modules)
-            for document in self._candidates(name):
+            if with_files:
+                await self._read_importers(name, modules, files)
+            for document in (*self._candidates(name), *files.values()):
                 if document.uri in modules or (tree := await self._tree(document)) is None:
                     continue
                 imported = self._imported(name, document, tree, modules)
@@ -101,7 +120,7 @@ class OpenImporters:
                     result[document.uri] = DocumentUses(document, document.version, tree, imported.uses)
             if len(modules) == known:
                 break
-        return sorted(result.values(), key=lambda uses: (uses.document.uri != first, uses.document.uri))
+        return result.values()
 
     def closed(self, uri: str) -> None:
         """Forget a closed document."""
@@ -124,6 +143,23 @@ class OpenImporters:
             and (name.old in document.text or name.new in document.text)
         ]
 
+    async def _read_importers(self, name: RenamedName, modules: set[str], files: dict[str, Document]) -> None:
+        """Add the unopened files to `files` that may import the name from one of these modules."""
+        if (index := self.index(self.root(name.uri))) is None:
+            return
+        known = {folded(file_path(document.uri)) for document in (*self.documents, *files.values())}
+        paths = (index.naming(self._path(uri, name.uri), name.old)[:MAX_FILES] for uri in sorted(modules))
+        for path in [path for of_module in paths for path in of_module]:
+            full, state = f"{index.folder}/{path}", index.state_of(path)
+            if folded(full) in known or state is None:
+                continue
+            known.add(folded(full))
+            with suppress(OSError, ValueError):  # it cannot be read
+                text = await asyncio.to_thread(file_cache.read, index.folder, path, state, MAX_CHARACTERS + 1)
+                if text and name.old in text:
+                    uri = Path(full).as_uri()
+                    files[uri] = Document(uri, known_id(posixpath.basename(path)), 0, text)
+
     async def _tree(self, document: Document) -> SyntaxTree | None:
         """The tree of a document as it is now; None where it is to be left alone."""
         if document.characters > MAX_CHARACTERS or not await self.may_see(document):
@@ -134,11 +170,17 @@ class OpenImporters:
         tree, version, text = None, document.version, document.text
         is_written = not eligibility.is_generated(text) and "\n<<<<<<< " not in text and "\n>>>>>>> " not in text
         if is_written:
-            tree = await asyncio.to_thread(self._parser.parse, document.language, text, PARSE_MS)
+            tree = await asyncio.to_thread(self._parse, document.uri, document.language, text)
         if tree is not None and (tree.count_errors() or len(tree.view.text) != len(text)):
             tree = None
         self._trees[document.uri] = document, version, tree
         return tree if document.version == version else None
+
+    def _parse(self, uri: str, language: str, text: str) -> SyntaxTree | None:
+        """The tree, for a thread: the disk may be slow. A document that was never saved has no file."""
+        file = Path(system_path(file_path(uri)))
+        is_read_only = file.is_file() and not file.stat().st_mode & WRITABLE
+        return None if is_read_only else self._parser.parse(language, text, PARSE_MS)
 
     def _imported(self, name: RenamedName, document: Document, tree: SyntaxTree, modules: set[str]) -> ImportedUses:
         """The uses in a document that imports the name from one of these modules."""

@@ -1,6 +1,8 @@
-"""Uses in other open documents, after the rename of a name that they import.
+"""Uses in other documents, after the rename of a name that they import.
 
-recent edits ─► the last renamed name that other documents can import ─► its uses there ─► filters ─► the first one
+recent edits ─► the last renamed name that other documents can import
+    ├─► its uses in open documents ─► filters ─► the first one
+    └─► without one: the number of uses in files that are not open
 """
 
 from __future__ import annotations
@@ -34,23 +36,43 @@ class OtherDocuments:
 
     async def propose(
         self, document: Document, text: str, cursor: int, edits: Sequence[Edit], offers: Offers
-    ) -> Found | None:
-        """The first use, if the newest edit is one of `document`. `cursor`: the offset in `text`, which is near it."""
-        if not edits or edits[-1].uri != document.uri:
-            return None
+    ) -> Found | RenamedName | None:
+        """The first use; the renamed name if no use is left. `cursor`: the offset in `text`, which is near it.
+
+        In a document without the newest edit, as one opened from the list of uses, only its own uses are proposed.
+        """
         try:
-            name = await self._renamed_name(text, cursor, edits)
+            name = await self._renamed_name(document.uri, text, cursor, edits) if edits else None
             documents = await self.importers.uses(name, document.uri) if name is not None else []
         except Exception as error:  # its message may quote a document
             log.error("the uses in other documents are unknown: %s", error_site(error))
             return None
-        edits_of = (first_use(uses, name, offers) for uses in documents if name is not None)
-        return next(filter(None, edits_of), None)
+        if name is None:
+            return None
+        is_edited = edits[-1].uri == document.uri
+        edits_of = (first_use(uses, name, offers) for uses in documents if is_edited or uses.document is document)
+        return next(filter(None, edits_of), name if is_edited else None)
 
-    async def _renamed_name(self, text: str, cursor: int, edits: Sequence[Edit]) -> RenamedName | None:
+    async def unopened(self, name: RenamedName) -> dict[str, int] | None:
+        """The number of uses in files that are not open, and of these files; None for none."""
+        documents = self.importers.documents
+        counts = [len(uses.uses) for uses in await self.left(name) if documents.get(uses.document.uri) is None]
+        return {"uses": sum(counts), "files": len(counts)} if counts else None
+
+    async def left(self, name: RenamedName | None = None) -> list[DocumentUses]:
+        """The uses of a renamed name, or of the last one, in all other files."""
+        name = name or self._last
+        try:
+            is_renamed = name is not None and await self.importers.is_defined(name)
+            return await self.importers.uses(name, with_files=True) if name is not None and is_renamed else []
+        except Exception as error:  # its message may quote a document
+            log.error("the uses in other files are unknown: %s", error_site(error))
+            return []
+
+    async def _renamed_name(self, uri: str, text: str, cursor: int, edits: Sequence[Edit]) -> RenamedName | None:
         """The name that the newest edit is about. None while it is typed at the cursor."""
         listed = renamed(edits)
-        for rename in listed:
+        for rename in listed if edits[-1].uri == uri else ():
             name = RenamedName(edits[-1].uri, rename.old, rename.new)
             is_complete = any(spots_of(rename, text, cursor))
             if is_complete and await self.importers.is_defined(name, {line for line, _ in rename.written}):

@@ -1,7 +1,8 @@
 """Next edits of one editor: the request's turn, its producers, the offer, and the outcome for speclsp/explain.
 
     request ─► ghost text goes first ─► rules ─► uses in other open documents ─► model ─► offer
-                                        the next one is asked where the one before has no edit
+                                        the next one is asked where the one before has no edit; where none has one
+                                        after a rename: the number of its uses in files that are not open
 
 Each document has one task at most. An edit of the document and a newer request cancel it. A thread parses the text.
 Then the rules run in one step of at most BUDGET_MS.
@@ -28,8 +29,11 @@ from speclsp.lsp.reasons import Reason, meaning
 from speclsp.lsp.visibility import eligibility
 
 if TYPE_CHECKING:
+    from speclsp.lsp.index.open_importers import DocumentUses, RenamedName
     from speclsp.lsp.next_edit.elsewhere import OtherDocuments
     from speclsp.lsp.next_edit.model_producer import ModelProducer
+
+    Answer = Offer | dict[str, int] | None  # the edit, or what OtherDocuments.unopened counts
 
 TURN_S = 0.01  # between two looks at whether ghost text is under way
 MAX_WAIT_S = 1.0
@@ -94,13 +98,13 @@ class NextEdits:
     _model: ModelProducer | None = None
     _others: OtherDocuments | None = None
     producer: Producer = field(default_factory=Producer)
-    _tasks: dict[str, asyncio.Task[Offer | None]] = field(default_factory=dict)  # by URI: the request under way
+    _tasks: dict[str, asyncio.Task[Answer]] = field(default_factory=dict)  # by URI: the request under way
     _warm: set[str] = field(default_factory=set)  # languages whose grammar is loaded
 
-    async def answer(self, document: Document, line: int, cursor: int, elsewhere: bool = False) -> Offer | None:
+    async def answer(self, document: Document, line: int, cursor: int, elsewhere: bool = False) -> Answer:
         """The edit to offer in a document as it is now; None also if it is superseded. `cursor`: its offset, on `line`.
 
-        `elsewhere`: it may be an edit of another open document.
+        `elsewhere`: it may be an edit of another open document; without one, the uses are counted in unopened files.
         """
         uri, activity = document.uri, self._activity()
         self.cancel(uri)
@@ -116,7 +120,7 @@ class NextEdits:
                 del self._tasks[uri]
         return None if task.cancelled() else task.result()
 
-    async def _answer(self, request: Request) -> Offer | None:
+    async def _answer(self, request: Request) -> Answer:
         """Ask one producer after the other, when it is the request's turn."""
         reason = await self._eligible(request.document)
         if reason:
@@ -125,7 +129,7 @@ class NextEdits:
         await self._prepare(request)
         await self._wait_for_ghost_text()
         outcome = NextEditOutcome(request.document.uri, request.line, Reason.NO_RECENT_EDIT)
-        offer = None
+        offer, done = None, None
         for name, propose in ((PRODUCER, self._by_rules), (PRODUCER, self._elsewhere), (MODEL, self._by_model)):
             started_s = time.monotonic()
             result = await propose(request, outcome.outcome)
@@ -135,10 +139,16 @@ class NextEdits:
                 times, probability = (0, offer.confidence) if name == MODEL else (offer.place.evidence.times, None)
                 outcome = NextEditOutcome(offer.uri, offer.line, "shown", offer.kind, times, ms, name, probability)
                 break
-            if result:
+            if not isinstance(result, str):
+                done = result
+            elif result:
                 outcome = NextEditOutcome(request.document.uri, request.line, result, ms=ms, producer=name)
         self._ended(outcome)
-        return offer
+        return await self._others.unopened(done) if done and not offer and self._others else offer
+
+    async def left_uses(self) -> list[DocumentUses]:
+        """The uses of the last renamed name in other files, open or not."""
+        return await self._others.left() if self._others is not None else []
 
     async def _prepare(self, request: Request) -> None:
         """Load the grammar and parse the document, in a thread."""
@@ -162,8 +172,10 @@ class NextEdits:
     async def _by_rules(self, request: Request, reason: str) -> Found | str:
         return self._proposal(request.document, request.cursor, request.activity)
 
-    async def _elsewhere(self, request: Request, reason: str) -> Found | str:
-        if not request.elsewhere or self._others is None or reason in (Reason.UNDOES, Reason.DECLINED):
+    async def _elsewhere(self, request: Request, reason: str) -> Found | RenamedName | str:
+        """Also the name of a rename whose uses in all open documents are done."""
+        is_refused = reason in (Reason.UNDOES, Reason.DECLINED, Reason.NAME_IN_USE)
+        if not request.elsewhere or self._others is None or is_refused:
             return ""
         base, text = text_near(request.document, request.cursor)
         recent = request.activity.recent()

@@ -1,7 +1,7 @@
 """Params and answers of next edits: textDocument/copilotInlineEdit, as Copilot's language server has it.
 
 An answer is always an object with a list `edits`: a client throws on null, and shows any error. Our members beside
-Copilot's are `kind`, `ghost` and `placeholder`. The edit's id is the argument of its command.
+Copilot's are `kind`, `ghost`, `placeholder`, and `unopened` without edit. The edit's id is the argument of its command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ELSEWHERE = "nextEditElsewhere"  # ability of a client: it shows an edit of anot
 IGNORED = tuple(f"textDocument/{name}" for name in ("didFocus", "didShowCompletion", "didPartiallyAcceptCompletion"))
 TITLE = "Accept the next edit"
 
-Answer = dict[str, list[dict[str, object]]]
+Answer = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ def first_id(arguments: Any) -> str:
     return arguments[0] if isinstance(arguments, list | tuple) and arguments and isinstance(arguments[0], str) else ""
 
 
-def no_edit() -> Answer:
-    """The answer without an edit."""
-    return {"edits": []}
+def no_edit(unopened: dict[str, int] | None = None) -> Answer:
+    """The answer without an edit. `unopened`: a rename is done in open documents, and has uses in other files."""
+    return {"edits": [], "unopened": unopened} if unopened else {"edits": []}
 
 
 def answer(document: Document, offer: Offer, cursor: int, encoding: str) -> Answer:

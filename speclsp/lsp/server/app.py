@@ -60,6 +60,7 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     custom_requests.HERE: custom_requests.here,
     custom_requests.LIST_MODELS: custom_requests.list_models,
     custom_requests.EXPLAIN: custom_requests.explain,
+    custom_requests.USES: custom_requests.uses,
     custom_requests.RETRY: custom_requests.retry,
     wire.INLINE_EDIT: handlers.inline_edit,
     wire.DID_SHOW: handlers.next_edit_shown,

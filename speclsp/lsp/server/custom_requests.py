@@ -1,4 +1,4 @@
-"""Handlers of messages beside LSP: speclsp/here, speclsp/models, speclsp/retry, speclsp/explain and didFocus."""
+"""Handlers of messages beside LSP: speclsp/here, models, retry, explain, uses and didFocus."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
 
 HERE, LIST_MODELS, RETRY, EXPLAIN = "speclsp/here", "speclsp/models", "speclsp/retry", "speclsp/explain"
-DID_FOCUS = "speclsp/didFocus"
+USES, DID_FOCUS = "speclsp/uses", "speclsp/didFocus"
 SUGGESTION_GREW = "speclsp/suggestionGrew"
+MAX_LINE = 200  # characters of a line in a list
 
 
 async def here(app: App, params: Any) -> dict[str, object]:
@@ -65,6 +66,17 @@ def retry(app: App, params: Any) -> dict[str, object]:
 def explain(app: App, params: Any) -> dict[str, object]:
     """speclsp/explain: the outcome of the last request."""
     return app.recorder.current()
+
+
+async def uses(app: App, params: Any) -> dict[str, object]:
+    """speclsp/uses: the uses of the last renamed name that are left in other files, open or not."""
+    listed = list[dict[str, object]]()
+    for left in await app.next_edits.left_uses() if app.next_edits is not None else ():
+        for use in left.uses:
+            start, end = (left.document.position(at, app.server.position_encoding) for at in (use.start, use.end))
+            line = left.document.lines(start["line"], start["line"] + 1)[0].strip()[:MAX_LINE]
+            listed.append({"uri": left.document.uri, "range": {"start": start, "end": end}, "line": line})
+    return {"uses": listed}
 
 
 def did_focus(app: App, params: Any) -> None:

@@ -314,6 +314,8 @@ async def inline_edit(app: App, params: Any) -> wire.Answer:
         return wire.no_edit()
     line, cursor = document.locate(request.position, encoding)
     offer = await next_edits.answer(document, line, cursor, server.client_can(*ABILITIES, wire.ELSEWHERE))
+    if isinstance(offer, dict):
+        return wire.no_edit(offer)
     edited = server.documents.get(offer.uri) if offer is not None else None
     if offer is None or edited is None or edited.version != offer.version:  # it has changed since
         return wire.no_edit()

@@ -43,7 +43,7 @@ class WorkspaceIndexes:
     def document_opened(self, uri: str) -> None:
         """Index the document's folder, unless that is done already or disabled."""
         config, root = self.documents.config, self.documents.root(uri)
-        if root is None or not (config.context.index_workspace and config.completion.enabled):
+        if root is None or not is_indexed(config):
             return
         folder = self._folders.get(root)
         if folder is None and is_local(root) and len(self._folders) < MAX_FOLDERS:
@@ -90,7 +90,7 @@ class WorkspaceIndexes:
 
     def apply_config(self, config: Config, old: Config) -> None:
         """Create or drop indexes under new settings."""
-        if not (config.context.index_workspace and config.completion.enabled):
+        if not is_indexed(config):
             self.end()
             return
         for document in self.documents.documents:
@@ -180,6 +180,11 @@ class IndexedFolder:
 
     def _files_listed(self, rules: int) -> None:
         self._rules_scanned = max(rules, self._rules_scanned)
+
+
+def is_indexed(config: Config) -> bool:
+    """True if suggestions or next edits use an index."""
+    return config.context.index_workspace and (config.completion.enabled or config.next_edit.enabled)
 
 
 def is_local(root: str, windows: bool = IS_WINDOWS) -> bool:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from support.lsp.edited_document import ABILITY, FOLDER, EditPage, edit_server
 from support.lsp.editor_client import Editor
+from support.waiting import wait_until
+
+from speclsp.lsp.next_edit import wire
 
 SHAPES = "def area(box):\n    return box.width * box.height\n\n\ndef twice(box):\n    return 2 * area(box)\n"
 APP = "from shapes import area\n\n\ndef total(boxes):\n    return sum(map(area, boxes))\n"
@@ -92,3 +96,30 @@ def test_a_client_without_the_ability_gets_edits_of_its_own_document_only():
 def test_a_file_that_no_model_may_see_is_left_alone():
     with edit_server("--set", "completion.disabled_globs=app.py,main.py", capabilities=ABILITY) as editor:
         assert Project(editor).walk() == [OWN]
+
+
+def test_uses_in_files_that_are_not_open_are_counted_and_listed_and_follow_once_opened(tmp_path: Path):
+    files = {"app.py": APP, "main.py": MAIN, "hidden.py": APP, "locked.py": APP, "broken.py": f"{APP})"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    (tmp_path / "locked.py").chmod(0o444)
+    root = {"workspaceFolders": [{"uri": tmp_path.as_uri(), "name": "project"}]}
+    with edit_server("--set", "completion.disabled_globs=hidden.py", capabilities=ABILITY, **root) as editor:
+        page = EditPage(editor, SHAPES, (tmp_path / "shapes.py").as_uri())
+        page.replace("area", "surface")
+        edit = page.offer(0)
+        assert edit is not None, "uses in open files come first"
+        answer = {"edits": [], "unopened": {"uses": 3, "files": 2}}
+        cursor = page.accept(edit)
+        wait_until(lambda: editor.call(wire.INLINE_EDIT, page.params(cursor)) == answer)
+        uses = editor.call("speclsp/uses", {})["uses"]
+        assert [(use["uri"].rpartition("/")[2], use["range"]["start"]["line"], use["line"]) for use in uses] == [
+            ("app.py", 0, "from shapes import area"),
+            ("app.py", 4, "return sum(map(area, boxes))"),
+            ("main.py", 3, "print(shapes.area(None), area)"),
+        ]
+        main = EditPage(editor, MAIN, uses[2]["uri"])
+        edit = main.offer(0)
+        assert edit is not None and edit["range"] == uses[2]["range"]
+        cursor = main.accept(edit)
+        assert editor.call(wire.INLINE_EDIT, main.params(cursor)) == {"edits": [], "unopened": {"uses": 2, "files": 1}}

@@ -1,7 +1,8 @@
-"""Laws of imported uses: after a module has renamed a name, the uses in open documents that mean it, and no others.
+"""Laws of imported uses: after a module has renamed a name, the uses in other documents that mean it, and no others.
 
-A sample has several documents, each behind `== PATH`. The first one is the module: its definition is <old|new>. In the
-others `area¹` marks each use that follows, and `area²` a use that gets other text than the new name.
+imported_samples.txt has the samples. A sample has several documents, each behind `== PATH`. The first one is the
+module: its definition is <old|new>. In the others `area¹` marks each use that follows, and `area²` a use that gets
+other text than the new name.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from pathlib import Path
 import pytest
 
 from speclsp.lsp.documents.document import Document, Documents
+from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.index import folder_reader
 from speclsp.lsp.index.open_importers import OpenImporters, RenamedName
 from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax.grammars import known_id
 
 FOLDER = "file:///work"
+SAMPLES = dict(
+    re.findall(
+        r"(?ms)^=== (\w+)\n(.*?)(?=^=== |\Z)", Path(__file__).with_name("imported_samples.txt").read_text("utf-8")
+    )
+)
 EDIT, MARK = re.compile(r"<(\w+)\|(\w+)>"), re.compile(r"[¹²]")
 
 
@@ -46,8 +53,8 @@ class Desk:
 
     def marked_again(self) -> dict[str, str]:
         """The documents with marks at the uses: ¹ where the new name comes alone, else ²."""
-        texts = {document.uri: document.text for document in self.documents}
-        for found in asyncio.run(self.importers.uses(self.name)):
+        texts = {uri: MARK.sub("", text) for uri, text in self.marked.items()}
+        for found in asyncio.run(self.importers.uses(self.name, with_files=True)):
             for use in reversed(found.uses):
                 text = texts[found.document.uri]
                 mark = "¹" if use.text == self.name.new else "²"
@@ -61,144 +68,23 @@ class Desk:
         return [use.text for use in uses.uses] if uses is not None else []
 
 
-DIRECT = """\
-== shapes.py
-def <area|size>(box):
-    return box.width * box.height
-== app.py
-import os
-from shapes import area¹, border
-from shapes import (
-    area¹,
-)
-
-# area of a box
-def total(boxes, text="area"):
-    other.area = os.area(area=1)
-    return sum(area¹(box) for box in boxes) + f"{area¹(text)}"
-
-def shadowed(area):
-    return area(1)
-
-def late():
-    size = 2
-    return area(size)
-
-print(area¹)
-"""
-ALIAS = """\
-== shapes.py
-def <area|size>(box): ...
-== app.py
-from shapes import area¹ as surface, border
-area = 2
-print(surface(area))
-"""
-MODULE = """\
-== lib/shapes.py
-def <area|size>(box): ...
-== app.py
-import lib.shapes
-from lib import shapes as forms
-print(lib.shapes.area¹(1), forms.area¹, lib.shapes.areas, lib.area, other.forms.area)
-def inner(forms):
-    return forms.area
-== lib/use.py
-from . import shapes
-print(shapes.area¹, area)
-"""
-PACKAGE = """\
-== lib/shapes.py
-def <area|size>(box): ...
-== lib/__init__.py
-from .shapes import area¹
-== app.py
-from lib import area¹
-print(area¹)
-"""
-NAMESAKE = """\
-== shapes.py
-def <area|size>(box): ...
-== lib/__init__.py
-== lib/shapes.py
-def area(box): ...
-== lib/use.py
-from .shapes import area
-print(area)
-== app.py
-from lib.shapes import area
-print(area)
-"""
-REPLACED = """\
-== shapes.py
-def <area|size>(box): ...
-== app.py
-from shapes import area
-area = cached(area)
-print(area)
-== other.py
-from shapes import area
-size = 3
-print(area(size))
-== late.py
-def run():
-    from shapes import area
-    return area
-== broken.py
-from shapes import area
-print(area
-"""
-HALF = """\
-== shapes.py
-def <area|size>(box): ...
-== app.py
-from shapes import size
-print(size(1), area¹(2))
-"""
-SCRIPT = """\
-== src/shapes.ts
-export function <area|size>(box: Box): number { return 1; }
-== src/app.ts
-import { area¹, type Box } from "./shapes";
-import * as shapes from "./shapes.js";
-export const all = { area², label: "area" };
-console.log(area¹(1), shapes.area¹(2), all.area);
-function inner(area: number) { return area; }
-== src/alias.ts
-import { area¹ as surface } from "./shapes";
-const area = surface(1);
-== src/index.ts
-export { area² } from "./shapes";
-== src/user.ts
-import { area } from "./index";
-area(1);
-== src/other.ts
-import { area } from "shapes";
-import area2 from "./shapes";
-area(area2);
-"""
-COMPONENT = """\
-== src/Card.tsx
-export const <Card|Tile> = (props: Props) => <div>{props.label}</div>;
-== src/App.tsx
-import { Card¹ } from "./Card";
-export const App = () => <Card¹ label="Card"><b>Card</b></Card¹>;
-"""
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [DIRECT, ALIAS, MODULE, PACKAGE, NAMESAKE, REPLACED, HALF, SCRIPT, COMPONENT],
-    ids=["direct", "alias", "module", "package", "namesake", "replaced", "half", "script", "component"],
-)
-def test_the_uses_that_mean_the_imported_name_follow_and_no_others(sample: str):
-    desk = Desk(sample)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_uses_that_mean_the_imported_name_follow_and_no_others(sample: str, tmp_path: Path):
+    desk = Desk(SAMPLES[sample])
     assert desk.is_defined()
     assert desk.marked_again() == desk.marked
+    for uri, text in Desk(SAMPLES[sample], tmp_path.as_uri()).marked.items():
+        file = Path(file_path(uri))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(MARK.sub("", text), "utf-8")
+    folder = Desk(SAMPLES[sample], tmp_path.as_uri(), folder_reader.build(tmp_path))
+    for uri in {document.uri for document in folder.documents} - {folder.name.uri}:
+        folder.documents.close(uri)
+    assert folder.marked_again() == folder.marked, "the same in files that are not open"
 
 
 def test_a_name_that_is_exported_again_or_is_a_key_keeps_its_old_name_there():
-    desk = Desk(SCRIPT)
+    desk = Desk(SAMPLES["script"])
     assert desk.texts("index.ts") == ["size as area"]
     assert desk.texts("app.ts") == ["size", "area: size", "size", "size"]
 
@@ -239,7 +125,7 @@ def test_a_hidden_a_generated_and_a_conflicting_document_are_left_alone():
 
 
 def test_an_edited_document_is_read_again():
-    desk = Desk(DIRECT)
+    desk = Desk(SAMPLES["direct"])
     desk.marked_again()
     app = desk.documents.get(f"{FOLDER}/app.py")
     assert app is not None
