@@ -3,6 +3,9 @@
     === A parameter is renamed and its uses follow          a walk begins with its title
     file: images/resize.py                                  the name gives the language
     not offered yet: docstrings are no code                 only where the product does not reach the end yet
+    source: anyio 4.16.0, MIT, anyio/to_thread.py           only of real code: the order of the next edits is free
+    row: rename                                             only of real code: the row of the table of figures
+    offers wrong: a dictionary of another function          only until the product offers no wrong edit here
 
     def resize(image, width):                               the document, behind a blank line
         return image.scaled(width)
@@ -26,7 +29,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from speclsp.config import Config
@@ -41,6 +45,7 @@ from support.lsp.edited_document import EditDesk
 FOLDER = Path(__file__).parents[2] / "unit" / "lsp" / "next_edit" / "walks"
 HEAD = re.compile(r"--- (edit|next|perhaps|undo|nothing)(?: (\d+))?(?: x(\d+))?")
 EDIT, NEXT, PERHAPS, UNDO, NOTHING = "edit", "next", "perhaps", "undo", "nothing"
+MEMBERS = {"file": "file", "not offered yet": "missing", "offers wrong": "wrong", "source": "source", "row": "row"}
 MAX_TYPED = 80  # characters of a change that is typed key by key
 
 Span = tuple[int, int, str]  # offsets of the replaced text, and the new text
@@ -77,13 +82,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Walk:
-    """One walk. `missing`: the reason why the product does not offer all of it yet; "" where it must."""
+    """One walk. `missing`: the reason why the product does not offer all of it yet; "" where it must.
+
+    `wrong`: the wrong edit that it offers. `source` and `row`: of real code, whose next edits come in any order.
+    """
 
     title: str
     file: str
-    missing: str
     text: str
     steps: tuple[Step, ...]
+    missing: str = ""
+    wrong: str = ""
+    source: str = ""
+    row: str = ""
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,11 +111,8 @@ def parsed(text: str) -> Iterator[Walk]:
         top, *steps = re.split(r"(?m)^(?=--- )", part)
         title, _, rest = top.partition("\n")
         members, _, code = rest.partition("\n\n")
-        facts = dict(line.split(": ", 1) for line in members.split("\n"))
-        if not {"file"} <= {*facts} <= {"file", "not offered yet"}:
-            raise ValueError(f"{title}: unknown members {[*facts]}")
-        missing = facts.get("not offered yet", "")
-        yield Walk(title, facts["file"], missing, code.rstrip("\n") + "\n", tuple(map(parsed_step, steps)))
+        values = {MEMBERS[name]: value for name, value in (line.split(": ", 1) for line in members.split("\n"))}
+        yield Walk(title, text=code.rstrip("\n") + "\n", steps=tuple(map(parsed_step, steps)), **values)
 
 
 def parsed_step(text: str) -> Step:
@@ -133,6 +141,12 @@ def after(text: str, span: Span) -> str:
     return text[: span[0]] + span[2] + text[span[1] :]
 
 
+def is_part(text: str, result: str, goal: str) -> bool:
+    """True if `result` has some of the words by which `goal` differs from `text`, and nothing else."""
+    words = [re.findall(r"\w+|\W", version) for version in (text, result, goal)]
+    return len({*map(len, words)}) == 1 and all(word in (old, new) for old, word, new in zip(*words, strict=True))
+
+
 # ── walking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -141,37 +155,60 @@ async def eligible(document: Document) -> str:
 
 
 class Walker(EditDesk):
-    """Walks through one document in the text store. `by_key`: the user's edits are typed key by key."""
+    """Walks through one document in the text store. `by_key`: the user's edits are typed key by key.
+
+    `offered`: for each expected edit in turn, whether it was offered.
+    """
 
     def __init__(self, walk: Walk, by_key: bool = False) -> None:
         super().__init__(walk.text, known_id(walk.file), f"file:///work/{walk.file}")
         self.walk, self.by_key, self.edits = walk, by_key, self.next_edits(eligible=eligible)
         self._undo: list[Span] = []
+        self.offered: list[bool] = []
 
     def go(self) -> None:
         """Make all steps. Raises AssertionError at the first one with another offer than the expected one."""
-        for step in self.walk.steps:
-            if step.action == EDIT:
-                self._edit(span_of(self.walk, step, self.document.text))
-            elif step.action == UNDO:
+        left = [*self.walk.steps]
+        while left:
+            if left[0].action == EDIT:
+                self._edit(span_of(self.walk, left.pop(0), self.document.text))
+            elif left[0].action == UNDO:
                 self._make(self._undo.pop())
                 self._undo.pop()  # the change back is none that an undo takes back
+                left.pop(0)
             else:
-                self._compare(step, self._request())
+                self._compare(left, self._request())
 
-    def _compare(self, step: Step, offer: Offer | None) -> None:
+    def _compare(self, left: list[Step], offer: Offer | None) -> None:
         """Accept the expected offer. Where the product does not offer it yet, the user makes the edit by hand."""
+        if offer is None:
+            step = left.pop(0)
+            if step.action == NEXT:
+                self.offered.append(False)
+                assert self.walk.missing, f"not offered:\n{step}"
+                self._edit(span_of(self.walk, step, self.document.text))
+            return
+        self._take(left, self.applied(offer), f"offered: {offer}, expected:\n{left[0]}")
+        self.offered.append(True)
+        self._make((offer.start, offer.end, offer.text))
+        self.edits.offers.shown(offer.id)
+        self.edits.offers.accepted(offer.id)
+
+    def _take(self, left: list[Step], result: str, complaint: str) -> None:
+        """Take the step that leads to `result` out of `left`. In real code it may be a later one, or a part of one."""
         text = self.document.text
-        expected = span_of(self.walk, step, text) if step.action != NOTHING else None
-        if offer is not None:
-            assert expected is not None, f"offered instead of nothing: {offer}"
-            assert self.applied(offer) == after(text, expected), f"offered: {offer}, expected:\n{step}"
-            self._make((offer.start, offer.end, offer.text))
-            self.edits.offers.shown(offer.id)
-            self.edits.offers.accepted(offer.id)
-        elif step.action == NEXT and expected is not None:
-            assert self.walk.missing, f"not offered:\n{step}"
-            self._edit(expected)
+        group = [*takewhile(lambda step: step.action in (NEXT, PERHAPS), left)]
+        for place, step in enumerate(group if self.walk.source else left[:1]):
+            span = step.span(text) if step.action != NOTHING else None
+            goal = text if span is None else after(text, span)
+            if result == goal:
+                del left[place]
+                return
+            if self.walk.source and is_part(text, result, goal):
+                first = step.line - 1
+                left[place] = replace(step, old=tuple(result.split("\n")[first : first + len(step.old)]))
+                return
+        raise AssertionError(complaint)
 
     def _request(self) -> Offer | None:
         """The edit offered at the cursor, or else on the line below or above it."""
