@@ -63,26 +63,11 @@ class Request:
     draft_window: str = ""  # a text that the completion is expected to repeat with few changes: a source of drafts
     session: str = ""
     n: int = 1  # different completions requested
-    logprobs: int | None = None  # report each token's log-probability and this number of alternatives; None: neither
     round_logprobs: bool = False  # report the tokens' own log-probabilities in each Piece, at negligible cost
     begin: tuple[int, ...] = ()  # tokens that the completion starts with, from an earlier one's `branches`
     branches: int = 0  # number of likely alternatives to report at each position
     idle: bool = False  # no client waits: it runs while there is no other request, and ends when there is one
     is_truncated: bool = False  # text of the prompt was left out already, before any was tokenized (truncation.py)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLogprobs:
-    """A token, the characters that it completed, and the logarithm of the target's probability at temperature 1.
-
-    The texts of a completion's tokens join to its text. A token has none if it only respells text before the cursor,
-    or ends within a character. While text is respelled, the probability is among the tokens that spell it.
-    """
-
-    token: int
-    text: str
-    logprob: float  # natural
-    top: tuple[tuple[int, str, float], ...] = ()  # the likeliest at its position: (token, text, logprob), best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +92,6 @@ class Piece:
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float
     accepted_chars: int = 0  # number of characters of `text`, from its start, that were accepted drafts
-    likely: tuple[TokenLogprobs, ...] = ()  # for `Request.logprobs`: of the tokens whose text is certain now
     # One for each of `tokens`, for `Request.round_logprobs`: the natural logarithm of the target's probability at
     # temperature 1, among the tokens that could come (those that spell the typed text, no banned ones) ...
     logprobs: tuple[float, ...] = ()
@@ -147,7 +131,6 @@ class Result:
     drafted: int = 0
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
-    likely: list[TokenLogprobs] = field(default_factory=list)  # for `Request.logprobs`: of the tokens of `text`
 
 
 class Completion(Protocol):

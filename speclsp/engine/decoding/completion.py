@@ -26,10 +26,10 @@ from speclsp.engine.decoding.drafters import (
     ReuseDrafter,
     WindowDrafter,
 )
-from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
+from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import MAX_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
-from speclsp.engine.decoding.stop_texts import LikelyTokens, StopTexts
+from speclsp.engine.decoding.stop_texts import StopTexts
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.engine.model.kv_cache import CachedModel
@@ -141,8 +141,7 @@ class CompletionEngine:
             )
         else:
             drafters.append(ngram)
-        needs_logits = request.logprobs is not None or bool(request.branches)
-        if self.fused is not None and not needs_logits:  # a fused round brings no logits to the host
+        if self.fused is not None and not request.branches:  # a fused round brings no logits to the host
             from speclsp.engine.decoding.fused_round import FusedDrafter  # and torch with it, which a GPU has loaded
 
             healing = Healing(prompt.heal, prompter.vocabulary)
@@ -181,7 +180,6 @@ class RunningCompletion:
         result.prompt_tokens = len(prompt.ids)
         result.left_out_tokens, result.truncated = prompt.left_out_tokens, prompt.truncated
         text = StopTexts(TextStream(prompter.vocabulary, prompt.heal), self.request.stop)
-        likely = LikelyTokens(TextStream(prompter.vocabulary, prompt.heal))
         sampler, branches = self.make_sampler(), None
         if isinstance(sampler, RecordingSampler):
             branches = BranchReporter(
@@ -193,11 +191,11 @@ class RunningCompletion:
                 continue
             if step.tokens and not result.tokens:
                 result.ttft_ms = (perf_counter() - began_s) * 1e3
-            yield self.piece(step, text, likely, branches)
+            yield self.piece(step, text, branches)
             if result.stop_type:
                 return
 
-    def piece(self, step: Round, text: StopTexts, likely: LikelyTokens, branches: BranchReporter | None) -> Piece:
+    def piece(self, step: Round, text: StopTexts, branches: BranchReporter | None) -> Piece:
         """A round's tokens up to the first stop text, with the text that is certain now; adds it to the result."""
         result, decoded_chars = self.result, len(self.result.text) + len(text.withheld)
         added = text.add(step.tokens, step.accepted, step.stop)
@@ -206,8 +204,6 @@ class RunningCompletion:
         self.count_round(step, tokens, accepted)
         result.text += added.text
         result.ends += [decoded_chars + end for end in added.ends[1:]]
-        reported = likely.add(tokens, step.likely, len(result.text), added.stop)
-        result.likely += reported
         result.stop_type = added.stop
         return Piece(
             text=added.text,
@@ -217,7 +213,6 @@ class RunningCompletion:
             accepted=accepted,
             ms=step.ms,
             accepted_chars=min(len(added.text), added.accepted_chars),
-            likely=reported,
             logprobs=step.logprobs[: added.tokens],
             characters=tuple(end - start for start, end in pairwise(added.ends)) if step.logprobs else (),
             branches=branches.step(tokens, added.stop == "eos") if branches is not None else None,
@@ -250,7 +245,7 @@ class RunningCompletion:
                 self.limits(began_s),
                 sampler,
                 self.cancel,
-                Observer(prefill=prefill, top_logprobs=request.logprobs, logprobs=request.round_logprobs),
+                Observer(prefill=prefill, logprobs=request.round_logprobs),
             ):
                 self.result.cached_tokens = min(prefill.cached_tokens, len(prompt.ids))
                 self.result.prompt_ms = prefill.ms
@@ -274,7 +269,6 @@ class RunningCompletion:
             drafted=0,
             accepted=0,
             ms=0.0,
-            likely=(PositionLogprobs(0.0, ()),) * len(tokens) if request.logprobs is not None else (),
             logprobs=(0.0,) * len(tokens) if request.round_logprobs else (),
         )
 

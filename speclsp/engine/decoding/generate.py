@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from speclsp.engine.decoding.accept import Sampler, agree, likeliest, log_sum_exp, logprobs
+from speclsp.engine.decoding.accept import Sampler, agree, logprobs
 from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.draws import Doubles
-from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled, on_host
+from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled
 from speclsp.errors import InvalidLogits
 
 if TYPE_CHECKING:
@@ -89,18 +89,7 @@ class Observer:
     """Reports wanted beside the tokens. None of them changes a token."""
 
     prefill: PrefillStats = field(default_factory=PrefillStats)  # filled in by `generate`
-    top_logprobs: int | None = None  # that many alternatives for each token; no guess may be verified already then
     logprobs: bool = False  # of each token, among the tokens that could come: banned ones do not count
-
-
-class PositionLogprobs(NamedTuple):
-    """The target's view of one position: natural logarithms of probabilities at temperature 1.
-
-    They are among the tokens that the constraint allows. Banned tokens count: the target would have chosen them.
-    """
-
-    logprob: float  # of the chosen token
-    top: tuple[tuple[int, float], ...]  # the most likely tokens, best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +102,6 @@ class Round:
     accepted: int
     ms: float
     stop: str = ""  # "eos" | "limit" | "deadline" | "cancelled"; "" means the completion continues
-    likely: tuple[PositionLogprobs, ...] = ()  # one for each of `tokens`, for `Observer.top_logprobs`
     logprobs: tuple[float, ...] = ()  # one for each of `tokens`, for `Observer.logprobs`
 
 
@@ -186,7 +174,6 @@ class Verified(NamedTuple):
 
     n: int  # accepted guesses x1 … xn
     token: int  # the target's own next token
-    likely: tuple[PositionLogprobs, ...]
     logprobs: tuple[float, ...]
     tail_s: float  # the share of the pass that computed the prompt's last tokens
 
@@ -210,10 +197,10 @@ def verify(
     x = guess.tokens
     if guess.verified is not None:  # one device holds both models, and did the whole round
         n, token = guess.verified
-        return Verified(n, token, (), guess.logprobs if observer.logprobs else (), 0.0)
+        return Verified(n, token, guess.logprobs if observer.logprobs else (), 0.0)
     pending = ids[cached:]  # the newest token; in the first round also the last step of prefill before it
     pass_s = perf_counter()
-    if limits.constraint is None and observer.top_logprobs is None and not sampler.needs_logits:
+    if limits.constraint is None and not sampler.needs_logits:
         chosen = target.choose([*pending, *x], len(x) + 1, sampler.sampling.draw, limits.banned_tokens)
         if chosen is not None:
             tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
@@ -221,15 +208,10 @@ def verify(
     logits = target.forward_with_tail([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
     tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
     emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if limits.constraint else []
-    logits = constrain(logits, emitted, limits)
-    unbanned = logits + 0.0 if observer.top_logprobs is not None and limits.banned_tokens else logits  # + 0.0: a copy
-    logits = ban(logits, limits)
+    logits = limit(logits, emitted, limits)
     n, token = sampler.accept(x, logits, len(ids), guess.q)
     target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
-    new = [*x[:n], token]
-    top = observer.top_logprobs
-    likely = () if top is None else tuple(token_logprob(on_host(unbanned[i]), t, top) for i, t in enumerate(new))
-    return Verified(n, token, likely, logprobs(logits, new) if observer.logprobs else (), tail_s)
+    return Verified(n, token, logprobs(logits, [*x[:n], token]) if observer.logprobs else (), tail_s)
 
 
 def verified(
@@ -251,7 +233,7 @@ def verified(
             raise InvalidLogits(position + row, logprob)
     target.rewind(position + n)
     own = tuple(logprob for _, logprob in chosen[: n + 1])
-    return Verified(n, token, (), own if observer.logprobs else (), tail_s)
+    return Verified(n, token, own if observer.logprobs else (), tail_s)
 
 
 def round_of(
@@ -275,7 +257,6 @@ def round_of(
         accepted=min(outcome.n, len(kept)),
         ms=(perf_counter() - began_s) * 1e3,
         stop=stop or interruption(limits, cancel),
-        likely=outcome.likely[: len(kept)],
         logprobs=outcome.logprobs[: len(kept)],
     )
 
@@ -338,23 +319,8 @@ def stopped(reason: str) -> Round:
     return Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop=reason)
 
 
-def token_logprob(logits: Floats, chosen: int, top: int) -> PositionLogprobs:
-    """From logits [vocab] with -inf for tokens that the constraint excludes, before bans and sampling are applied.
-
-    One row at a time, so that the values are the same, bit for bit, in any pass.
-    """
-    total = log_sum_exp(logits)
-    ranked = tuple((token, float(logits[token]) - total) for token in likeliest(logits, top))
-    return PositionLogprobs(float(logits[chosen]) - total, ranked)
-
-
 def limit(logits: Rows, emitted: Sequence[Sequence[int]], limits: Limits) -> Rows:
     """Logits [T, vocab] with -inf for tokens that may not come; row i follows the tokens `emitted[i]`. In place."""
-    return ban(constrain(logits, emitted, limits), limits)
-
-
-def constrain(logits: Rows, emitted: Sequence[Sequence[int]], limits: Limits) -> Rows:
-    """`limit`, for the constraint alone."""
     rows: Any = logits  # arrays and tensors are indexed alike
     if limits.constraint is not None:
         for row, before in enumerate(emitted):
@@ -364,12 +330,6 @@ def constrain(logits: Rows, emitted: Sequence[Sequence[int]], limits: Limits) ->
             kept = rows[row, allowed]
             rows[row] = float("-inf")
             rows[row, allowed] = kept
-    return logits
-
-
-def ban(logits: Rows, limits: Limits) -> Rows:
-    """`limit`, for the banned tokens alone."""
-    rows: Any = logits
     if limits.banned_tokens:
         rows[:, list(limits.banned_tokens)] = float("-inf")
     return logits

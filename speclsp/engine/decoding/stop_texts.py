@@ -1,16 +1,10 @@
-"""Stop texts: a completion ends before the first of them, and text that may still become one is withheld.
-
-The log-probabilities of tokens are withheld with their text, so that both always end at the same character.
-"""
+"""Stop texts: a completion ends before the first of them, and text that may still become one is withheld."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-from speclsp.engine.api import TokenLogprobs
-from speclsp.engine.decoding.generate import PositionLogprobs
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.plain_text import first_stop, longest_stop_start
 
@@ -55,38 +49,3 @@ class StopTexts:
         text = pending[: len(pending) - keep if at is None else at]
         self.withheld = pending[len(text) :]
         return AddedText(text, used, accepted_chars, ends, stop)
-
-
-class LikelyTokens:
-    """The log-probabilities of a completion's tokens, each reported once the text that it completed is certain.
-
-    Args:
-        stream: a new one, for the texts of tokens.
-    """
-
-    def __init__(self, stream: TextStream) -> None:
-        self.stream = stream
-        self.withheld: list[TokenLogprobs] = []
-        self.chars = 0  # of the text before the first withheld token
-
-    def add(
-        self, tokens: Sequence[int], positions: Sequence[PositionLogprobs], certain_chars: int, stop: str
-    ) -> tuple[TokenLogprobs, ...]:
-        """Add a round's tokens; the log-probabilities that can be reported now.
-
-        `certain_chars`: of the completion's text so far. `stop`: as AddedText has it. A text that ends at a stop text
-        may cut its last token; the tokens after that are not reported.
-        """
-        for token, position in zip(tokens, positions, strict=False):
-            top = tuple((other, self.stream.alternative(other), logprob) for other, logprob in position.top)
-            text = self.stream.push(token)
-            self.withheld.append(TokenLogprobs(token=token, text=text, logprob=position.logprob, top=top))
-        ready: list[TokenLogprobs] = []
-        while self.withheld:
-            text = self.withheld[0].text
-            left_chars = certain_chars - self.chars
-            if len(text) > left_chars and not (stop and left_chars):
-                break
-            ready.append(replace(self.withheld.pop(0), text=text[:left_chars]))
-            self.chars += len(ready[-1].text)
-        return tuple(ready)

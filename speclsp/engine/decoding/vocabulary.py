@@ -137,17 +137,6 @@ class TextStream:
         self.skip -= skipped
         return self.decoder.decode(raw[skipped:])
 
-    def alternative(self, token: int) -> str:
-        """The text that `token` would complete as the next one; a special token's name."""
-        if token in self.vocabulary.special:
-            return str(self.vocabulary.tokenizer.id_to_token(token))
-        skip, state = self.skip, self.decoder.getstate()
-        try:
-            return self.push(token)
-        finally:
-            self.skip = skip
-            self.decoder.setstate(state)
-
 
 def prefix_upper_bound(text: bytes) -> bytes:
     """The smallest bytes greater than every byte string that starts with `text`."""

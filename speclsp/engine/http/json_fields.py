@@ -21,7 +21,6 @@ MAX_TOKENS = 64  # default
 MAX_TEMPERATURE = 100
 MAX_ALTERNATIVES = 16
 MAX_STOPS = 64
-MAX_LIKELY = 20  # alternatives to each token
 MAX_BRANCHES = 8  # alternatives to each token, with `n_branches`
 SEEDS = 2**64  # a seed is taken modulo this
 RANDOM_SEED = 2**32 - 1  # llama.cpp's default, which its clients may send back; -1 is the same
@@ -29,7 +28,6 @@ ANY = (-math.inf, math.inf)
 UNLIMITED = 10**9  # tokens or milliseconds: as good as no limit
 MAX_DIGITS = 1000  # parsed of a whole number; the rest changes no answer
 MAX_VALUES = 100_000  # in one body: the parser holds the interpreter's lock, for 1.3 s where a body is full of them
-MAX_ECHO = 65_536  # characters of a prompt that each answer repeats
 MAX_PATH_STEPS = 8  # in a path of `response_fields`
 SHOWN = 50  # characters of a wrong value
 
@@ -48,6 +46,10 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "json_schema": ("",),
     "response_format": ({"type": "text"},),
     "post_sampling_probs": (False,),
+    "n_probs": (0,),
+    "logprobs": (None,),
+    "echo": (False,),
+    "best_of": (1,),
 }
 NEUTRAL_WHEN_DRAWN: dict[str, tuple[object, ...]] = {
     "min_p": (0,),
@@ -80,7 +82,6 @@ class ParsedRequest:
     include_usage: bool = False  # OpenAI: a last chunk with the token counts
     indent: int = 0  # llama.cpp, not streamed: end before a line that is indented less
     line_ms: int = 0  # llama.cpp, not streamed: end with the first line that ends after so long; 0: none
-    echo: str = ""  # OpenAI: the prompt, with which each answer begins
 
 
 class Fields:

@@ -1,4 +1,4 @@
-"""llama.cpp's API: the bodies of /infill and /completion, their answers, and the objects of /props and /slots."""
+"""llama.cpp's API: the bodies of /infill and /completion, their answers, and the object of /props."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from speclsp import __version__
 from speclsp.config import Config
-from speclsp.engine.api import Branch, Extra, Piece, Request, Result, Start, TokenLogprobs
+from speclsp.engine.api import Branch, Extra, Piece, Request, Result, Start
 from speclsp.engine.http import json_fields
 from speclsp.engine.http.json_fields import ANY, UNLIMITED, Fields, Json, ParsedRequest
 from speclsp.errors import InputError
@@ -49,7 +49,6 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
     n = fields.integer(fields.first_present("n_cmpl", "n"), 1, 1, json_fields.MAX_ALTERNATIVES)
     shared = json_fields.common(fields, n, top_p=TOP_P)
     tokens = json_fields.max_tokens(fields, fields.first_present("n_predict", "max_tokens"))
-    likely = fields.integer("n_probs", 0, 0, json_fields.MAX_LIKELY) or None
     stream = fields.flag("stream", False)
     limit_ms = max(0, min(fields.integer("t_max_predict_ms", 0, *ANY), UNLIMITED)) if tokens else 0
     line_ms = 0 if stream or n > 1 else limit_ms  # one answer ends at a line's end; several share one deadline
@@ -64,13 +63,11 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         ignore_eos=fields.flag("ignore_eos", False),
         cache_prompt=fields.flag("cache_prompt", True),
         speculate=speculation.flag("enabled", config.engine.speculative_decoding),
-        gamma=gamma(speculation, config),
         sampling=fields.choice("sampling", "coupled", "rejection"),
         heal=fields.flag("heal", True),
         previous=fields.text("previous"),
         draft_window=fields.text("draft_window"),
         n=n,
-        logprobs=likely,
         round_logprobs=fields.flag("round_logprobs", False),
         begin=fields.tokens("begin", config.engine.context_tokens),
         branches=fields.integer("n_branches", 0, 0, json_fields.MAX_BRANCHES),
@@ -81,13 +78,6 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
     return ParsedRequest(
         request=request, stream=stream, response_fields=response_fields, indent=indent, line_ms=line_ms
     )
-
-
-def gamma(speculation: Fields, config: Config) -> int | None:
-    """A fixed draft length, or None to leave it to the policy."""
-    if not speculation.has("gamma"):
-        return None
-    return speculation.integer("gamma", 0, 0, config.engine.max_draft_tokens, " (engine.max_draft_tokens)")
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +106,7 @@ def piece_json(index: int, piece: Piece, start: Start | None = None) -> Json:
         round_object["characters"] = list(piece.characters)
     if piece.branches is not None:
         answer["branches"] = [branch_json(branch) for branch in piece.branches]
-    return answer | ({"completion_probabilities": probabilities(piece.likely)} if piece.likely else {})
+    return answer
 
 
 def branch_json(branch: Branch) -> Json:
@@ -151,8 +141,6 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, model: str, qu
         "generation_settings": settings_json(parsed),
         **json_fields.costs_json([result], queue_ms),
     }
-    if parsed.request.logprobs is not None and not parsed.stream:
-        answer["completion_probabilities"] = probabilities(result.likely)
     return answer if parsed.response_fields is None else select_fields(answer, parsed.response_fields)
 
 
@@ -167,7 +155,6 @@ def settings_json(parsed: ParsedRequest) -> Json:
         "seed": request.seed,
         "ignore_eos": request.ignore_eos,
         "stream": parsed.stream,
-        "n_probs": request.logprobs or 0,
     }
 
 
@@ -189,7 +176,7 @@ def trimmed(parsed: ParsedRequest, result: Result) -> Result:
     if text == result.text:
         return result
     count = bisect_left(result.ends, len(text)) + 1 if text else 0
-    return replace(result, text=text, tokens=result.tokens[:count], likely=within(result.likely[:count], len(text)))
+    return replace(result, text=text, tokens=result.tokens[:count])
 
 
 def block(text: str, indent: int) -> str:
@@ -211,32 +198,6 @@ def distinct_texts(results: Sequence[Result]) -> list[Result]:
     return list(by_text.values())
 
 
-def within(likely: Sequence[TokenLogprobs], chars: int) -> list[TokenLogprobs]:
-    """The tokens of the completion's first `chars` characters. The last one's text may be cut."""
-    kept, left_chars = list[TokenLogprobs](), chars
-    for item in likely:
-        if item.text and not left_chars:
-            break
-        kept.append(replace(item, text=item.text[:left_chars]))
-        left_chars -= len(kept[-1].text)
-    return kept
-
-
-def probabilities(likely: Sequence[TokenLogprobs]) -> list[Json]:
-    """Each token with its log-probability, and the likeliest tokens at its place."""
-    return [
-        token_json(item.token, item.text, item.logprob)
-        | {"top_logprobs": [token_json(token, text, logprob) for token, text, logprob in item.top]}
-        for item in likely
-    ]
-
-
-def token_json(token: int, text: str, logprob: float) -> Json:
-    """One token with its bytes."""
-    raw = text.encode("utf-8", "surrogatepass")
-    return {"id": token, "token": text, "bytes": list(raw), "logprob": logprob}
-
-
 def select_fields(answer: Json, paths: Sequence[str]) -> Json:
     """The fields at `paths`, each under its path: {"timings/prompt_n": 12}. Unknown ones are left out."""
     selected: Json = {}
@@ -249,22 +210,17 @@ def select_fields(answer: Json, paths: Sequence[str]) -> Json:
     return selected
 
 
-# ── slots and properties ─────────────────────────────────────────────────────────────────────────────────
-
-
-def slots_json(config: Config, context_tokens: int, running: int) -> list[Json]:
-    """GET /slots: one slot for each completion under way, and one when there is none. No text is shown."""
-    shared: Json = {"n_ctx": context_tokens, "speculative": config.engine.speculative_decoding}
-    return [{"id": number, **shared, "is_processing": number < running} for number in range(max(1, running))]
+# ── properties ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def props_json(config: Config, context_tokens: int, model: str, running: int, asleep: bool) -> Json:
     """GET /props. Without those of llama.cpp's fields that have no true value here, such as model_path."""
-    slots = slots_json(config, context_tokens, running)
     params = settings_json(infill(b'{"prompt": ""}', config)) | {"seed": json_fields.RANDOM_SEED, "stop": []}
+    settings: Json = {"id": 0, "n_ctx": context_tokens, "speculative": config.engine.speculative_decoding}
+    settings |= {"is_processing": running > 0}
     return {
-        "default_generation_settings": {**slots[0], "params": params},
-        "total_slots": len(slots),
+        "default_generation_settings": settings | {"params": params},
+        "total_slots": max(1, running),
         "model_alias": model,
         "modalities": {"vision": False, "audio": False},
         "build_info": f"speclsp-{__version__}",

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 
 from speclsp.config import Config
-from speclsp.engine.api import Request, Result, TokenLogprobs
+from speclsp.engine.api import Request, Result
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.json_fields import BadField, Json, ParsedRequest
+from speclsp.engine.http.json_fields import Json, ParsedRequest
 from speclsp.errors import InputError
 
 FINISH_REASON = {"eos": "stop", "word": "stop", "limit": "length", "deadline": "length", "cancelled": "length"}
@@ -22,14 +22,6 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
     prompt, has_suffix = json_fields.prompt(fields), fields.has("suffix")
     line_start = prompt.rfind("\n") + 1
     n = fields.integer(fields.first_present("n", "n_cmpl"), 1, 1, json_fields.MAX_ALTERNATIVES)
-    if fields.integer("best_of", n, 1, json_fields.MAX_ALTERNATIVES) != n:
-        raise BadField("best_of", fields.body["best_of"], f"n ({n}), the number of completions to compute")
-    likely = fields.integer("logprobs", 0, 0, json_fields.MAX_LIKELY) if fields.has("logprobs") else None
-    echo = fields.flag("echo", False)
-    if echo and likely is not None:
-        raise BadField("echo", True, "false with logprobs, because prompt tokens have no logprobs")
-    if echo and len(prompt) > json_fields.MAX_ECHO:
-        raise BadField("echo", True, f"false with a prompt of more than {json_fields.MAX_ECHO} characters")
     request = Request(
         raw_prompt=None if has_suffix else prompt,
         prefix=prompt[:line_start] if has_suffix else "",
@@ -38,23 +30,19 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
         max_tokens=json_fields.max_tokens(fields, fields.first_present("max_tokens", "n_predict")),
         speculate=config.engine.speculative_decoding,
         n=n,
-        logprobs=likely,
         **json_fields.common(fields, n, top_p=1.0),
     )
     usage = fields.inner("stream_options").flag("include_usage", False)
     stream = fields.flag("stream", False)
-    return ParsedRequest(request=request, stream=stream, include_usage=usage, echo=prompt if echo else "")
+    return ParsedRequest(request=request, stream=stream, include_usage=usage)
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def answer_json(parsed: ParsedRequest, number: int, results: Sequence[Result], model: str, queue_ms: float) -> Json:
+def answer_json(number: int, results: Sequence[Result], model: str, queue_ms: float) -> Json:
     """An answer that is not streamed."""
-    choices = [
-        choice_json(index, parsed.echo + result.text, result, parsed.request.logprobs, likely=result.likely)
-        for index, result in enumerate(results)
-    ]
+    choices = [choice_json(index, result.text, result) for index, result in enumerate(results)]
     return {
         **chunk_json(number, model, choices),
         "usage": usage_json(results),
@@ -73,40 +61,10 @@ def chunk_json(number: int, name: str, choices: Sequence[Json]) -> Json:
     }
 
 
-def choice_json(
-    index: int,
-    text: str,
-    result: Result | None = None,
-    logprobs: int | None = None,
-    likely: Sequence[TokenLogprobs] = (),
-    offset: int = 0,
-) -> Json:
-    """One choice; `result` ends it. `likely`: of its tokens, which begin `offset` characters into the completion."""
+def choice_json(index: int, text: str, result: Result | None = None) -> Json:
+    """One choice; `result` ends it."""
     reason = FINISH_REASON.get(result.stop_type, "stop") if result else None
-    logprobs_object = None if logprobs is None else logprobs_json(likely, logprobs, offset)
-    return {"index": index, "text": text, "logprobs": logprobs_object, "finish_reason": reason}
-
-
-def logprobs_json(likely: Sequence[TokenLogprobs], wanted: int, offset: int) -> Json:
-    """Four lists of equal length, one entry for each token. Offsets count characters of the completion."""
-    offsets = []
-    for token in likely:
-        offsets.append(offset)
-        offset += len(token.text)
-    return {
-        "tokens": [token.text for token in likely],
-        "token_logprobs": [token.logprob for token in likely],
-        "top_logprobs": [top_json(token) for token in likely] if wanted else None,
-        "text_offset": offsets,
-    }
-
-
-def top_json(likely: TokenLogprobs) -> Json:
-    """Log-probabilities of the likeliest tokens and the chosen one, by text. Of two with one text, the likelier."""
-    by_text: Json = {}
-    for _, text, logprob in (*likely.top, (likely.token, likely.text, likely.logprob)):
-        by_text.setdefault(text, logprob)
-    return by_text
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
 
 
 def usage_json(results: Sequence[Result]) -> Json:

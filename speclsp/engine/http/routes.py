@@ -2,7 +2,7 @@
 
     POST /infill  ·  POST /completion             llama.cpp's API (llamacpp_api.py)
     POST /v1/completions  ·  GET /v1/models       OpenAI's API (openai_api.py)
-    GET /props  ·  GET /slots  ·  GET /metrics    and the addresses of leases.py
+    GET /props  ·  GET /metrics                   and the addresses of leases.py
 
 The model loads in the engine's thread (scheduler.py, residency.py). Until it is loaded, /health reports the progress
 and completions are refused with 503. Rounds travel from that thread to the event loop as they are made. The request of
@@ -49,7 +49,7 @@ MAX_BODY_BYTES = 16 * 2**20
 LARGE_BODY_BYTES = 2**20
 MAX_DRAINED_BYTES = 4 * MAX_BODY_BYTES  # read on, so that a client that sends too much can receive the refusal
 
-ADDRESSES = ("/infill", "/completion", "/v1/completions", "/v1/models", "/props", "/slots", "/health", "/metrics")
+ADDRESSES = ("/infill", "/completion", "/v1/completions", "/v1/models", "/props", "/health", "/metrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,28 +122,20 @@ async def openai_completions(http: Http) -> Response:
     if answer.parsed.stream:
         return EventStream(openai_events(answer, first))
     done = await answer.rest(first)
-    return json_response(
-        openai_api.answer_json(answer.parsed, answer.number, done.results, answer.model, done.queue_ms)
-    )
+    return json_response(openai_api.answer_json(answer.number, done.results, answer.model, done.queue_ms))
 
 
 async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncIterator[bytes]:
     """Each round as it is made, the finish reason of each choice, the token counts if wanted, and [DONE]."""
     parsed, number, name = answer.parsed, answer.number, answer.model
-    logprobs = parsed.request.logprobs
     sent = [""] * parsed.request.n
-    spelled_chars = [0] * parsed.request.n  # of the tokens whose log-probabilities were sent
     usage = {"usage": None} if parsed.include_usage else {}
-    if parsed.echo:
-        for index in range(parsed.request.n):
-            yield sse(openai_api.chunk_json(number, name, [openai_api.choice_json(index, parsed.echo)]) | usage)
     while isinstance(event, RoundEvent):
         index, piece = event.index, event.piece
         sent[index] += piece.text
-        if piece.text or piece.likely:
-            choice = openai_api.choice_json(index, piece.text, None, logprobs, piece.likely, spelled_chars[index])
+        if piece.text:
+            choice = openai_api.choice_json(index, piece.text)
             yield sse(openai_api.chunk_json(number, name, [choice]) | usage)
-        spelled_chars[index] += sum(len(token.text) for token in piece.likely)
         event = await answer.next()
     if isinstance(event, DoneEvent):
         for index, result in enumerate(event.results):
@@ -260,32 +252,11 @@ async def read_body(http: Http) -> tuple[RouteContext, bytes]:
 
 async def models(http: Http) -> Response:
     """GET /v1/models: the one model."""
-    return json_response({"object": "list", "data": [model_object(http)]})
-
-
-async def model(http: Http) -> Response:
-    """GET /v1/models/NAME."""
-    description = model_object(http)
-    if http.path_params["name"] != description["id"]:
-        raise HTTPException(
-            404, f"the served model is {description['id']}: request that one, or list all with /v1/models."
-        )
-    return json_response(description)
-
-
-def model_object(http: Http) -> json_fields.Json:
-    """The model as an object of /v1/models."""
     context = context_of(http)
     model, completer = context.residency.model or context.config.model, context.residency.completer
     trained_tokens = completer.trained_tokens if completer else 0
-    return openai_api.model_json(model, context.context_tokens, trained_tokens, context.created_s)
-
-
-async def slots(http: Http) -> Response:
-    """GET /slots, llama.cpp's."""
-    context = context_of(http)
-    running, _ = context.scheduler.counts()
-    return json_response(llamacpp_api.slots_json(context.config, context.context_tokens, running))
+    served = openai_api.model_json(model, context.context_tokens, trained_tokens, context.created_s)
+    return json_response({"object": "list", "data": [served]})
 
 
 async def props(http: Http) -> Response:
@@ -335,10 +306,8 @@ def application(context: RouteContext) -> Starlette:
             Route("/v1/completions", openai_completions, methods=["POST"]),
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/models", models),
-            Route("/v1/models/{name:path}", model),
             Route("/models", models),
             Route("/props", props),
-            Route("/slots", slots),
             Route("/metrics", metrics),
             *leases.routes(),
         ],

@@ -13,7 +13,7 @@ import torch
 from support.engine.tiny_engine import FAST, fused_tiny_engine, tiny_engine
 from support.soak import in_soak
 
-from speclsp.engine.api import Piece, Request, TokenLogprobs
+from speclsp.engine.api import Piece, Request
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.model.int8.native import LAST, NativeDecoder
 from speclsp.engine.model.kv_cache import on_host
@@ -40,10 +40,6 @@ def tokens_of(reported: list[Piece]) -> list[int]:
 
 def logprobs_of(reported: list[Piece]) -> list[float]:
     return [logprob for piece in reported for logprob in piece.logprobs]
-
-
-def likely_of(reported: list[Piece]) -> list[TokenLogprobs]:
-    return [likely for piece in reported for likely in piece.likely]
 
 
 OPTIONS = [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}]
@@ -73,49 +69,22 @@ def broken_weights(engine: CompletionEngine) -> Iterator[None]:
 @pytest.mark.parametrize(
     "figures",
     [
-        {"logprobs": 4, "round_logprobs": True},
-        {"logprobs": 1, "branches": 2},
-        *in_soak({"logprobs": 0}, {"branches": 3}, {"round_logprobs": True}),
+        {"round_logprobs": True},
+        {"branches": 2},
+        *in_soak({"branches": 3, "round_logprobs": True}),
     ],
 )
-def test_no_figure_changes_the_answer_and_the_texts_of_the_tokens_join_to_it(
-    engine: CompletionEngine, options: dict[str, object], figures: dict[str, int]
-):
+def test_no_figure_changes_the_answer(engine: CompletionEngine, options: dict[str, object], figures: dict[str, int]):
     for line in ("        self._it", "    x = ", '    name = "é'):
         request = replace(REQUEST, line_prefix=line, **options)
         plain, reporting = (engine.complete(replace(request, **more), threading.Event()) for more in ({}, figures))
         pieces_of_plain, pieces_of_reporting = list(plain), list(reporting)
         assert reporting.prompt.heal == plain.prompt.heal
         assert (reporting.result.tokens, reporting.result.text) == (plain.result.tokens, plain.result.text)
-        assert not any(piece.likely or piece.logprobs or piece.characters for piece in pieces_of_plain)
+        assert not any(piece.logprobs or piece.characters for piece in pieces_of_plain)
         for piece in pieces_of_reporting if "round_logprobs" in figures else ():
             assert len(piece.logprobs) == len(piece.characters) == len(piece.tokens)
             assert all(logprob <= 0 for logprob in piece.logprobs)
-        if "logprobs" in figures:
-            joined = [likely for piece in pieces_of_reporting for likely in piece.likely]
-            assert joined == reporting.result.likely
-            assert [likely.token for likely in joined] == reporting.result.tokens
-            assert "".join(likely.text for likely in joined) == reporting.result.text
-
-
-def test_alternatives_to_a_respelled_token_spell_the_typed_text_too(engine: CompletionEngine):
-    running = engine.complete(replace(REQUEST, logprobs=20), threading.Event())
-    list(running)
-    heal, vocabulary = running.prompt.heal, engine.prompter.vocabulary
-    for token, text, _ in running.result.likely[0].top:
-        spelled = vocabulary.bytes[token]
-        assert spelled.startswith(heal) or heal.startswith(spelled)
-        assert text == spelled[len(heal) :].decode(errors="ignore")
-
-
-def test_begin_tokens_are_reported_as_certain(engine: CompletionEngine):
-    first = engine.complete(REQUEST, threading.Event())
-    list(first)
-    running = engine.complete(replace(REQUEST, begin=tuple(first.result.tokens[:2]), logprobs=2), threading.Event())
-    list(running)
-    likely = running.result.likely
-    assert [(item.logprob, item.top) for item in likely[:2]] == [(0.0, ())] * 2
-    assert "".join(item.text for item in likely) == running.result.text == first.result.text
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"temperature": 1.0, "sampling": "rejection"}])
@@ -154,10 +123,8 @@ def test_a_fused_round_with_nan_ends_the_request_too(monkeypatch: pytest.MonkeyP
 def test_logprobs_are_the_same_for_every_drafter(engine: CompletionEngine):
     request = replace(REQUEST, round_logprobs=True, ignore_eos=True)
     plain = logprobs_of(pieces(engine, replace(request, speculate=False)))
-    likely = likely_of(pieces(engine, replace(request, speculate=False, logprobs=3)))
     for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
         drafted = logprobs_of(pieces(engine, replace(request, **drafting)))
-        assert likely_of(pieces(engine, replace(request, **drafting, logprobs=3))) == likely
         exact = engine.fused is None  # a fused round's probabilities are a GPU's: their last bit is not promised
         assert drafted == (plain if exact else pytest.approx(plain, abs=1e-4))
 

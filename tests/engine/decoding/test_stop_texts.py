@@ -1,4 +1,4 @@
-"""Text that may turn out to be the start of a stop text is withheld, and so are the figures of its tokens."""
+"""Text that may turn out to be the start of a stop text is withheld."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.engine.decoding.generate import PositionLogprobs
-from speclsp.engine.decoding.stop_texts import LikelyTokens, StopTexts
+from speclsp.engine.decoding.stop_texts import StopTexts
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.plain_text import longest_stop_start
 
@@ -28,26 +27,19 @@ class Pieces:
     special: frozenset[int] = field(default_factory=frozenset)
 
 
-def streamed(pieces: Sequence[bytes], heal: bytes, stops: tuple[str, ...], rounds: Sequence[int]) -> tuple[str, str]:
-    """(the text, the joined texts of its tokens' figures) of a completion that ends at its limit.
-
-    `pieces`: its tokens; `rounds`: numbers of tokens, repeated.
-    """
+def streamed(pieces: Sequence[bytes], heal: bytes, stops: tuple[str, ...], rounds: Sequence[int]) -> str:
+    """The text of a completion that ends at its limit. `pieces`: its tokens; `rounds`: numbers of tokens, repeated."""
     vocabulary = Pieces([*pieces, b"other"])
-    text, likely = StopTexts(TextStream(vocabulary, heal), stops), LikelyTokens(TextStream(vocabulary, heal))
-    shown, figures, at, number = "", "", 0, 0
+    text = StopTexts(TextStream(vocabulary, heal), stops)
+    shown, at, number = "", 0, 0
     while at < len(pieces):
         tokens = list(range(at, min(at + rounds[number % len(rounds)], len(pieces))))
         at, number = at + len(tokens), number + 1
         added = text.add(tokens, 0, "limit" if at == len(pieces) else "")
-        positions = [PositionLogprobs(-0.5, ((len(pieces), -1.0),))] * added.tokens
         shown += added.text
-        reported = likely.add(tokens[: added.tokens], positions, len(shown), added.stop)
-        figures += "".join(item.text for item in reported)
-        assert len(figures) <= len(shown), "no figure of text that is withheld"
         if added.stop:
             break
-    return shown, figures
+    return shown
 
 
 BYTES = st.lists(st.binary(max_size=3) | st.sampled_from([b"a", b"ab", "é".encode(), "𝒜".encode()]), max_size=8)
@@ -56,18 +48,17 @@ ROUNDS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
 @given(pieces=BYTES, heal_bytes=st.integers(0, 4), stops=STOPS, rounds=ROUNDS)
-def test_the_texts_of_the_reported_tokens_join_to_the_shown_text(
+def test_the_text_is_the_same_for_any_division_into_rounds(
     pieces: list[bytes], heal_bytes: int, stops: list[str], rounds: list[int]
 ):
-    shown, figures = streamed(pieces, b"x" * heal_bytes, tuple(stops), rounds)
-    assert figures == shown
-    assert streamed(pieces, b"x" * heal_bytes, tuple(stops), [1]) == (shown, figures), "for any division into rounds"
+    shown = streamed(pieces, b"x" * heal_bytes, tuple(stops), rounds)
+    assert streamed(pieces, b"x" * heal_bytes, tuple(stops), [1]) == shown
 
 
 @given(text=st.text(max_size=8), cut=st.integers(0, 3), size=st.integers(1, 5))
 def test_a_text_that_is_cut_within_a_character_ends_before_it(text: str, cut: int, size: int):
     raw = text.encode()
     raw = raw[: len(raw) - cut]
-    shown, _ = streamed([raw[at : at + size] for at in range(0, len(raw), size)], b"", (), [2])
+    shown = streamed([raw[at : at + size] for at in range(0, len(raw), size)], b"", (), [2])
     assert shown == raw.decode(errors="ignore")
     assert text.startswith(shown)

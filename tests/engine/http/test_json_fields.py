@@ -44,12 +44,12 @@ def test_every_field_of_an_infill_body_reaches_the_engine():
     request = infill(
         **same, input_prefix="a\n", prompt="b", input_suffix="c", session="s", n_cmpl=2,
         input_extra=[{"filename": "y.py", "text": "y"}, {"text": "z", "time": 5}], n_predict=7, t_max_predict_ms=300,
-        stream=True, stop=["\n\n"], speculation={"enabled": False, "gamma": 4},
+        stream=True, stop=["\n\n"], speculation={"enabled": False},
     )  # fmt: skip
     assert request == Request(
         **same, prefix="a\n", line_prefix="b", suffix="c", session="s", n=2,
         extra=(Extra(filename="y.py", text="y"), Extra(filename="", text="z")), max_tokens=7, deadline_ms=300,
-        stop=("\n\n",), speculate=False, gamma=4,
+        stop=("\n\n",), speculate=False,
     )  # fmt: skip
 
 

@@ -50,7 +50,6 @@ def answer(engine: EngineProcess, path: str, **body: Any) -> Any:
             "n_indent": st.integers(1, 6),
             "stop": st.lists(st.sampled_from(("\n", " 1", "rn", "\n\n", "; br")), max_size=2),
             "n_cmpl": st.just(2),
-            "n_probs": st.just(1),
             "stream": st.just(True),
             "temperature": st.sampled_from((0.8, 1.5)),
             "ignore_eos": st.booleans(),
@@ -71,9 +70,11 @@ def test_an_answer_that_ends_with_its_block_or_line_has_the_tokens_of_that_text(
     for limit in ({"n_indent": 4}, {"t_max_predict_ms": 1}):
         body = {"prompt": CASES, "n_predict": 24, "heal": False} | limit
         (cut,) = answer(tiny, "/completion", **body)
-        (whole,) = answer(tiny, "/completion", **body | dict.fromkeys(limit) | {"n_probs": 1})
+        (whole,) = answer(tiny, "/completion", **body | dict.fromkeys(limit))
         assert cut["content"] == whole["content"][: whole["content"].index("\n") + 1]
-        texts = [entry["token"] for entry in whole["completion_probabilities"]]
+        plain = {"stream": True, "speculation": {"enabled": False}}  # an event for each token
+        reply = tiny.http.post("/completion", json=body | dict.fromkeys(limit) | plain)
+        texts = [event["content"] for event in events(reply)]
         assert cut["tokens"] == whole["tokens"][: len(cut["tokens"])]
         spelled = "".join(texts[: len(cut["tokens"])])
         assert spelled.startswith(cut["content"])

@@ -244,11 +244,11 @@ def test_the_openai_client_streams_several_completions_and_the_counts(client: op
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2 * len(expected) + 2)
 
 
-def test_the_openai_client_stops_at_a_text_and_can_echo_the_prompt(client: openai.OpenAI):
-    answer = client.completions.create(model="e", prompt="abc", stop=["7816"], echo=True, user="me", best_of=1)
-    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("abcE:ba", "stop")
-    streamed = client.completions.create(model="e", prompt="abc", stop="7816", echo=True, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in streamed) == "abcE:ba"
+def test_the_openai_client_stops_at_a_text(client: openai.OpenAI):
+    answer = client.completions.create(model="e", prompt="abc", stop=["7816"], user="me")
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("E:ba", "stop")
+    streamed = client.completions.create(model="e", prompt="abc", stop="7816", stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == "E:ba"
 
 
 def test_the_openai_client_gets_its_own_kinds_of_error(engine: TcpEngine, client: openai.OpenAI):
@@ -269,35 +269,15 @@ def test_the_openai_client_gets_its_own_kinds_of_error(engine: TcpEngine, client
 CODE = "def add(a, b):\n    return a"
 
 
-def test_logprobs_are_those_of_the_text_s_own_tokens_streamed_or_not(tiny: TcpEngine):
-    with openai.OpenAI(api_key=tiny.token, base_url=tiny.url + "/v1", max_retries=0) as client:
-        whole = client.completions.create(model="tiny", prompt=CODE, max_tokens=6, logprobs=3).choices[0]
-        logprobs = whole.logprobs
-        assert "".join(logprobs.tokens) == whole.text
-        assert logprobs.text_offset == [sum(map(len, logprobs.tokens[:at])) for at in range(len(logprobs.tokens))]
-        assert len(logprobs.token_logprobs) == len(logprobs.top_logprobs) == len(logprobs.tokens)
-        for token, logprob, top in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, strict=True):
-            assert logprob <= 0
-            assert top[token] == logprob == max(top.values()), "greedy: the likeliest is what was said"
-            assert 1 <= len(top) <= 3
-        chunks = client.completions.create(model="tiny", prompt=CODE, max_tokens=6, logprobs=3, stream=True)
-        streamed = [chunk.choices[0].logprobs for chunk in chunks]
-    streamed = [part for part in streamed if part is not None]
-    assert [token for part in streamed for token in part.tokens] == logprobs.tokens
-    assert [offset for part in streamed for offset in part.text_offset] == logprobs.text_offset
-    likely = [logprob for part in streamed for logprob in part.token_logprobs]
-    assert likely == pytest.approx(logprobs.token_logprobs, abs=0.05), "rounds of other widths round otherwise"
-
-
 # Fields that ask for figures or for another form of the answer, with values for each.
 FIGURES: dict[str, dict[str, list[Any]]] = {
     "/completion": {
-        "n_probs": [1, 20], "round_logprobs": [True], "n_branches": [1, 8], "stream": [True], "return_tokens": [True],
-        "response_fields": [["content", "completion_probabilities", "timings/prompt_n"]], "timings_per_token": [True],
+        "round_logprobs": [True], "n_branches": [1, 8], "stream": [True], "return_tokens": [True],
+        "response_fields": [["content", "timings/prompt_n"]], "timings_per_token": [True],
         "return_progress": [True], "post_sampling_probs": [False], "verbose": [True], "cache_prompt": [False],
     },
     "/v1/completions": {
-        "logprobs": [0, 1, 20], "stream": [True], "stream_options": [{"include_usage": True}], "echo": [True],
+        "stream": [True], "stream_options": [{"include_usage": True}],
         "user": ["me"], "model": ["other"], "verbose": [True], "timings_per_token": [True],
     },
 }  # fmt: skip
@@ -306,20 +286,15 @@ LINES = [CODE, "def add(a, b):\n    retu", "x = [1,", 'name = "é', ""]
 SETTINGS = [{}, {"temperature": 0.9, "seed": 7}, {"stop": ["\n"]}, {"ignore_eos": True}, {"temperature": 1e-9}]
 
 
-def text_and_tokens(reply: httpx.Response, prompt: str) -> tuple[str, str | None]:
-    """An answer's text without an echoed prompt, and the joined texts of the tokens it has figures for, if any."""
+def text_of(reply: httpx.Response) -> str:
+    """An answer's text, streamed or not."""
     streamed = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
-    text, tokens = "", None
+    text = ""
     for part in streamed or [reply.json()]:
         choices = part.get("choices", [part])
         for choice in choices:
             text += choice.get("text") or choice.get("content") or ""
-            likely = (choice.get("logprobs") or {}).get("tokens")
-            entries = choice.get("completion_probabilities")
-            likely = [entry["token"] for entry in entries] if entries is not None else likely
-            if likely is not None:
-                tokens = (tokens or "") + "".join(likely)
-    return text.removeprefix(prompt), tokens
+    return text
 
 
 @pytest.mark.parametrize("path", FIGURES)
@@ -329,16 +304,11 @@ def test_no_request_for_figures_changes_the_text(tiny: TcpEngine, path: str, dat
     line, setting = data.draw(st.sampled_from(LINES)), data.draw(st.sampled_from(SETTINGS))
     names = data.draw(st.lists(st.sampled_from(sorted(FIGURES[path])), min_size=1, max_size=4, unique=True))
     figures = {name: data.draw(st.sampled_from(FIGURES[path][name])) for name in names}
-    if "logprobs" in figures:
-        figures.pop("echo", None)  # refused together
     body = {"prompt": line, "max_tokens": 10} | setting
-    plain, _ = text_and_tokens(tiny.post(path, **body), "")
+    plain = text_of(tiny.post(path, **body))
     reply = tiny.post(path, **body, **figures)
     assert reply.status_code == 200, reply.text
-    text, tokens = text_and_tokens(reply, line if figures.get("echo") else "")
-    assert text == plain
-    if "n_probs" in figures or "logprobs" in figures:
-        assert tokens == text
+    assert text_of(reply) == plain
 
 
 @pytest.mark.parametrize(
@@ -389,17 +359,16 @@ def test_llm_completes_with_a_model_of_its_settings_file(engine: TcpEngine, tmp_
 # ── llama.cpp's other routes ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_props_and_slots_have_llama_cpp_s_shapes_and_contain_no_text(engine: TcpEngine):
+def test_props_have_llama_cpp_s_shape_and_contain_no_text(engine: TcpEngine):
     assert engine.post("/completion", prompt="SECRET").status_code == 200
-    props, slots = engine.http.get("/props").json(), engine.http.get("/slots").json()
+    props = engine.http.get("/props").json()
     settings = props["default_generation_settings"]
     assert (settings["n_ctx"], settings["params"]["n_predict"]) == (2048, 64)
     assert (props["total_slots"], props["model_alias"]) == (1, "echo")
     untrue = {"model_path", "chat_template", "bos_token", "eos_token"}  # none has a value here
     assert not untrue & props.keys()
     assert isinstance(props["build_info"], str)
-    assert [(slot["id"], slot["is_processing"]) for slot in slots] == [(0, False)]
-    assert "SECRET" not in json.dumps([props, slots])
+    assert "SECRET" not in json.dumps(props)
 
 
 def test_the_context_lengths_are_those_of_the_model_and_of_the_settings(tiny: TcpEngine, engine: TcpEngine):

@@ -16,7 +16,6 @@ from support.weights import small_adapters
 LOADED_S = 300.0  # a busy machine takes a minute
 CODE = "".join(f"def f{number}(items):\n    return self.items[{number}]\n\n\n" for number in range(20))
 OPTIONS = [
-    {"n_probs": 3},
     {"round_logprobs": True, "ignore_eos": True},
     {"n_branches": 3},
     {"speculation": {"enabled": False}},
