@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from math import exp, log2
+from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.callees import CALLEE
 from speclsp.lsp.next_edit.changes.places import Place
@@ -32,7 +33,7 @@ from speclsp.lsp.syntax.text_windows import WORD
 KINDS = (RENAME, PHRASE, LINES, TYPE, CALLEE)
 SIGNS: Mapping[str, int] = {
     "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
-    "pure": 1, "distance": -1, "rejections": -1,
+    "pure": 1, "distance": -1, "accepted": 1, "rejected": -1, "from_accepted": -1, "same_kind": 1,
 }  # fmt: skip
 FEATURES = (*KINDS, *SIGNS, "new_length", "left")
 MAX_TIMES = 16  # more is no better evidence
@@ -57,7 +58,6 @@ WEIGHTS: Mapping[str, float] = {
     "same_indent": 0.544,
     "pure": 1.151,
     "distance": -0.044,
-    "rejections": -0.14,
     "new_length": -0.027,
     "left": -0.154,
 }
@@ -75,20 +75,36 @@ def sigmoid(log_odds: float) -> float:
 
 
 def is_shown(place: Place, features: Features) -> bool:
-    """True if a place is proven, or an edit with these features is likely enough."""
-    return place.is_proven or probability(features) >= THRESHOLD
+    """True if a place is proven, goes on with an accepted chain, or an edit with these features is likely enough."""
+    return place.is_proven or goes_on(features) or probability(features) >= THRESHOLD
+
+
+def goes_on(features: Features) -> bool:
+    """True if the last answer to this substitution was an accepted edit: that never ends its chain."""
+    return bool(features.get("accepted")) and not features.get("rejected")
+
+
+class Chain(NamedTuple):
+    """The user's answers to the earlier offers of one substitution in a document."""
+
+    accepted: int = 0
+    rejected: int = 0  # since the last accepted one
+    lines_away: int = 0  # from the last accepted one to a place
+    is_same_kind: bool = False  # as the last accepted edit of any substitution
+
+
+NO_CHAIN = Chain()
 
 
 class FeatureReader:
     """The features of the places of one request. What they share is computed once."""
 
-    def __init__(self, text: str, cursor: int, newest: Edit, rejections: int) -> None:
-        """`rejections`: edits that the user rejected, among the last that were answered."""
-        self.text, self.cursor, self.newest, self.rejections = text, cursor, newest, rejections
+    def __init__(self, text: str, cursor: int, newest: Edit) -> None:
+        self.text, self.cursor, self.newest = text, cursor, newest
         self._changes: dict[Substitution, ChangeFacts] = {}
 
-    def features(self, place: Place) -> dict[str, float]:
-        """The features of a place."""
+    def features(self, place: Place, chain: Chain = NO_CHAIN) -> dict[str, float]:
+        """The features of a place, which would continue a chain."""
         change = self._changes.get(place.substitution)
         if change is None:
             change = ChangeFacts(self.text, self.newest, place.substitution, place.evidence)
@@ -109,7 +125,10 @@ class FeatureReader:
             "same_indent": float(not offsets or indentation(line) == indentation(offsets[0][1])),
             "pure": float(change.is_pure),
             "distance": log2(1 + self.text.count("\n", low, high)),
-            "rejections": float(self.rejections),
+            "accepted": log2(1 + chain.accepted),
+            "rejected": float(chain.rejected),
+            "from_accepted": log2(1 + chain.lines_away) if chain.accepted else 0.0,
+            "same_kind": float(chain.is_same_kind),
             "new_length": log2(1 + len(place.substitution.new)),
             "left": log2(1 + change.left),
         }

@@ -198,11 +198,10 @@ class NextEdits:
         if eligibility.is_generated(document.piece(0, min(document.characters, eligibility.HEAD_CHARACTERS))):
             return Reason.GENERATED
         base, text = text_near(document, cursor)
-        at, recent, declined = max(0, cursor - base), activity.recent(), partial(self.offers.declined, document, base)
+        at, recent = max(0, cursor - base), activity.recent()
+        declined, chain_of = partial(self.offers.declined, document, base), partial(self.offers.chain, document, base)
         proposal = first_edit(
-            self.producer.outcomes(
-                text, document.language, document.uri, at, recent, declined, budget_ms, self.offers.rejections
-            )
+            self.producer.outcomes(text, document.language, document.uri, at, recent, declined, budget_ms, chain_of)
         )
         return proposal if isinstance(proposal, str) else Found(document, proposal, base)
 

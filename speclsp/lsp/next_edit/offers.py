@@ -1,26 +1,33 @@
 """Edits that were offered to the client, and the user's answers: shown, accepted, rejected, undone.
 
-A rejected change is not offered again in its document until the user makes it once more by hand. An accepted change
-that was undone counts as rejected.
+A chain is the offers of one substitution in a document, of any kind. A rejection ends it until the user makes the
+change once more by hand. The rejected place is not offered again while the line above or below it stays. An accepted
+change that was undone counts as rejected.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.edit_likelihood import Chain
 from speclsp.lsp.next_edit.producer import Found
 from speclsp.lsp.reasons import Reason
 
 MAX_OFFERS = 64
-MAX_ANSWERS = 256  # rejected or applied changes that are kept
-MAX_RECENT_ANSWERS = 5
+MIN_TIMES = 2  # of a chain: the change by hand, and an accepted one
+MAX_ANSWERS = 256  # rejected or applied changes, and chains, that are kept
 
 Change = tuple[str, int, str, str]  # URI, line from 0, the text that an edit replaces, the text in its place
+Sides = tuple[tuple[str, str, str, int, str], ...]  # URI, old and new text, and the line above (-1) or below (1)
+
+
+ChainKey = tuple[str, str, str]  # URI, and the substitution's old and new text, of any kind
 
 
 @dataclass(slots=True)
@@ -36,6 +43,7 @@ class Offer:
     line: int  # from 0
     place: Place
     change: Change
+    sides: Sides
     confidence: float = 0.0  # the probability that its producer states
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     shown: bool = False
@@ -44,6 +52,16 @@ class Offer:
     @property
     def kind(self) -> str:
         return self.place.substitution.kind
+
+
+@dataclass(slots=True)
+class Answers:
+    """The user's answers to one chain."""
+
+    accepted: int = 0
+    rejected: int = 0  # since the last accepted one
+    line: int = 0  # of the last accepted one
+    ended: tuple[object, ...] = ()  # the evidence at the last rejection
 
 
 class Offers:
@@ -55,22 +73,19 @@ class Offers:
     def __init__(self, count: Callable[[str], None], placeholders: bool = False) -> None:
         self._count, self._placeholders = count, placeholders
         self._by_id: OrderedDict[str, Offer] = OrderedDict()
-        self._rejected: OrderedDict[tuple[object, ...], int] = OrderedDict()  # -> evidence at that time
+        self._rejected: OrderedDict[tuple[object, ...], None] = OrderedDict()  # the Sides of rejected places
         self._applied: OrderedDict[Change, None] = OrderedDict()
-        self._answers: deque[bool] = deque(maxlen=MAX_RECENT_ANSWERS)  # True: accepted
-
-    @property
-    def rejections(self) -> int:
-        """Edits that the user rejected, among the last MAX_RECENT_ANSWERS that were accepted or rejected."""
-        return self._answers.count(False)
+        self._chains: OrderedDict[ChainKey, Answers] = OrderedDict()
+        self._last_kind = ""  # of the accepted edits
 
     def add(self, edit: Found) -> Offer:
         """Keep an edit as offered."""
         document, proposal, base = edit
-        start, end, change = base + proposal.start, base + proposal.end, _change(document, base, proposal.place)
+        start, end, place = base + proposal.start, base + proposal.end, proposal.place
         uri, language, version = document.uri, document.language, document.version
-        place, probability = proposal.place, proposal.probability
-        offer = Offer(uri, language, version, start, end, proposal.text, change[1], place, change, probability)
+        change, sides = _change(document, base, place), _sides(document, base, place)
+        span, line = (start, end), change[1]
+        offer = Offer(uri, language, version, *span, proposal.text, line, place, change, sides, proposal.probability)
         self._by_id[offer.id] = offer
         while len(self._by_id) > MAX_OFFERS:
             self._by_id.popitem(last=False)
@@ -87,16 +102,15 @@ class Offers:
         offer = self._answer(offer_id)
         if offer is not None:
             self._count("accepted")
-            self._answers.append(True)
-            self._applied[offer.change] = None
-            while len(self._applied) > MAX_ANSWERS:
-                self._applied.popitem(last=False)
+            answers = self._chain(offer.uri, offer.place)
+            answers.accepted, answers.rejected, answers.line = answers.accepted + 1, 0, offer.line
+            self._last_kind, self._applied[offer.change] = offer.kind, None
+            _limit(self._applied)
 
     def rejected(self, offer_id: str) -> None:
         offer = self._answer(offer_id)
         if offer is not None:
-            self._answers.append(False)
-            self._reject(offer.change, offer.place)
+            self._reject(offer.uri, offer.sides, offer.place)
 
     def _answer(self, offer_id: str) -> Offer | None:
         """The offer, now answered and counted as shown; None if it is unknown or was answered before."""
@@ -111,18 +125,33 @@ class Offers:
         """The reason not to offer a place again; "" for none. `base`: the document's offset of the place's text."""
         if place.placeholder is not None and not self._placeholders:
             return Reason.UNKNOWN_ARGUMENT
-        change, times = _change(document, base, place), place.evidence.times
-        if any(self._rejected.get(key, -1) >= times for key in _keys(change, place)):
+        answers, sides = self._chains.get(_chain_key(document.uri, place)), _sides(document, base, place)
+        if (answers is not None and answers.ended == _evidence(place)) or any(side in self._rejected for side in sides):
             return Reason.DECLINED
-        if change not in self._applied:
+        if _change(document, base, place) not in self._applied:
             return ""
-        self._reject(change, place)
+        self._reject(document.uri, sides, place)
         return Reason.UNDOES
 
-    def _reject(self, change: Change, place: Place) -> None:
-        self._rejected.update(dict.fromkeys(_keys(change, place), place.evidence.times))
-        while len(self._rejected) > MAX_ANSWERS:
-            self._rejected.popitem(last=False)
+    def chain(self, document: Document, base: int, place: Place) -> Chain:
+        """The chain that a place would continue. One that was forgotten with its edits begins anew."""
+        answers = self._chains.get(_chain_key(document.uri, place))
+        is_same_kind = place.substitution.kind == self._last_kind
+        if answers is None or place.evidence.times < MIN_TIMES:
+            return Chain(is_same_kind=is_same_kind)
+        line = document.position(base + place.start, "utf-32")["line"]
+        return Chain(answers.accepted, answers.rejected, abs(line - answers.line), is_same_kind)
+
+    def _chain(self, uri: str, place: Place) -> Answers:
+        answers = self._chains.setdefault(_chain_key(uri, place), Answers())
+        _limit(self._chains)
+        return answers
+
+    def _reject(self, uri: str, sides: Sides, place: Place) -> None:
+        answers = self._chain(uri, place)
+        answers.rejected, answers.ended = answers.rejected + 1, _evidence(place)
+        self._rejected.update(dict.fromkeys(sides))
+        _limit(self._rejected)
 
     def closed(self, uri: str) -> None:
         """Forget a closed document. Its applied edits cannot be undone any more."""
@@ -137,7 +166,23 @@ def _change(document: Document, base: int, place: Place) -> Change:
     return document.uri, document.position(start, "utf-32")["line"], document.piece(start, end), place.new
 
 
-def _keys(change: Change, place: Place) -> tuple[tuple[object, ...], ...]:
-    """The same change of a document: by its substitution, and by its lines, which another kind may write too."""
-    uri, _, old, new = change
-    return (uri, place.substitution), (uri, old.strip(), new.strip())
+def _sides(document: Document, base: int, place: Place) -> Sides:
+    """The same place, whatever kind of edit writes it, by each of the lines beside it."""
+    uri, line, old, new = _change(document, base, place)
+    end = line + old.count("\n") + 1
+    beside = (-1, document.lines(max(0, line - 1), line)), (1, document.lines(end, end + 1))
+    return tuple((uri, old.strip(), new.strip(), side, "".join(lines).strip()) for side, lines in beside)
+
+
+def _chain_key(uri: str, place: Place) -> ChainKey:
+    return uri, place.substitution.old, place.substitution.new
+
+
+def _evidence(place: Place) -> tuple[object, ...]:
+    """The user's changes that taught a substitution: another value once there is one more."""
+    return place.evidence.times, *(origin.line for origin in place.evidence.origins)
+
+
+def _limit(kept: OrderedDict[Any, Any]) -> None:
+    while len(kept) > MAX_ANSWERS:
+        kept.popitem(last=False)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, takewhile
+from itertools import chain, groupby, islice, takewhile
 from typing import NamedTuple
 
 from speclsp.lsp.documents.document import Document
@@ -115,11 +115,11 @@ class Producer:
         edits: Sequence[Edit],
         declined: Declined = lambda place: "",
         budget_ms: float = BUDGET_MS,
-        rejections: int = 0,
+        chain_of: Callable[[Place], gate.Chain] = lambda place: gate.NO_CHAIN,
     ) -> Iterator[Proposal | str]:
         """The reason for no edit at all; then for each place, the nearest first, its edit or the reason for none.
 
-        `edits`: the oldest first. `rejections`: edits that the user rejected, among offers.MAX_RECENT_ANSWERS.
+        `edits`: the oldest first. `chain_of`: the user's answers to earlier offers of a place's substitution.
         """
         deadline_s = self._clock_s() + budget_ms / 1000
 
@@ -145,13 +145,13 @@ class Producer:
         self.not_offered = state.not_offered
         renamed = by_scope(state, uri, declined, self._free)
         yield str(renamed.reason)
-        reader, checked, problem = FeatureReader(text, cursor, recent[-1], rejections), 0, str(renamed.reason)
+        reader, checked, problem = FeatureReader(text, cursor, recent[-1]), 0, str(renamed.reason)
         for place in islice(candidates(state, renamed), MAX_JUDGED):
             if is_late() or checked == MAX_CHECKED:
                 break
             problem, features = declined(place), dict[str, float]()
             if not problem:
-                features = reader.features(place)
+                features = reader.features(place, chain_of(place))
                 problem = "" if self.is_shown(place, features) else Reason.UNLIKELY
             if not problem:
                 checked += 1
@@ -217,14 +217,23 @@ def repeated_places(recent: Recent, renamed: Renames) -> Iterator[Place]:
     learned.substitutions, newest, cursor_line = kept, len(recent.edits) - 1, line_at(text, recent.cursor)
     skipped: dict[Substitution, bool] = {}
     statements = statement_words(recent.language.keywords)
-    for place in places(
-        learned, text, recent.cursor, lambda place: is_wanted(place, newest, statements), recent.is_late
-    ):
+    listed = places(learned, text, recent.cursor, lambda place: is_wanted(place, newest, statements), recent.is_late)
+    for place in chain.from_iterable(whole(at_line) for _, at_line in groupby(listed, lambda place: place.start)):
         if place.evidence.times > 1 or is_left(place, cursor_line):
             if place.substitution not in skipped:
                 skipped[place.substitution] = is_skipped(place.substitution, place.evidence, text)
             if not skipped[place.substitution]:
                 yield place
+
+
+def whole(at_line: Iterable[Place]) -> Iterator[Place]:
+    """The places of one line without those that make a part of another one's change, made as often as that."""
+    listed = list(at_line)
+    for place in sorted(listed, key=lambda place: -len(place.substitution.old)):
+        old, times = place.substitution.old, place.evidence.times
+        wider = (other for other in listed if other.substitution.kind == PHRASE and other.substitution.old != old)
+        if not any(old in other.substitution.old and other.evidence.times >= times for other in wider):
+            yield place
 
 
 # ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@
     --- next 2                                              the edit to offer now; it is accepted
     -     return image.scaled(width)
     +     return image.scaled(breadth)
+    --- reject 2                                            the same, and the user rejects it
     --- nothing                                             no edit may be offered now
 
 `--- undo` takes back the last change. `--- perhaps 7` is an edit that may be offered, and silence is right too.
@@ -43,8 +44,8 @@ from speclsp.plain_text import is_inside_word
 from support.lsp.edited_document import EditDesk
 
 FOLDER = Path(__file__).parents[2] / "unit" / "lsp" / "next_edit" / "walks"
-HEAD = re.compile(r"--- (edit|next|perhaps|undo|nothing)(?: (\d+))?(?: x(\d+))?")
-EDIT, NEXT, PERHAPS, UNDO, NOTHING = "edit", "next", "perhaps", "undo", "nothing"
+HEAD = re.compile(r"--- (edit|next|reject|perhaps|undo|nothing)(?: (\d+))?(?: x(\d+))?")
+EDIT, NEXT, REJECT, PERHAPS, UNDO, NOTHING = "edit", "next", "reject", "perhaps", "undo", "nothing"
 MEMBERS = {"file": "file", "not offered yet": "missing", "offers wrong": "wrong", "source": "source", "row": "row"}
 MAX_TYPED = 80  # characters of a change that is typed key by key
 
@@ -183,21 +184,24 @@ class Walker(EditDesk):
         """Accept the expected offer. Where the product does not offer it yet, the user makes the edit by hand."""
         if offer is None:
             step = left.pop(0)
-            if step.action == NEXT:
+            if step.action in (NEXT, REJECT):
                 self.offered.append(False)
                 assert self.walk.missing, f"not offered:\n{step}"
                 self._edit(span_of(self.walk, step, self.document.text))
             return
-        self._take(left, self.applied(offer), f"offered: {offer}, expected:\n{left[0]}")
+        step = left[0]
+        self._take(left, self.applied(offer), f"offered: {offer}, expected:\n{step}")
         self.offered.append(True)
+        if step.action == REJECT:
+            self.edits.offers.rejected(offer.id)
+            return
         self._make((offer.start, offer.end, offer.text))
-        self.edits.offers.shown(offer.id)
         self.edits.offers.accepted(offer.id)
 
     def _take(self, left: list[Step], result: str, complaint: str) -> None:
         """Take the step that leads to `result` out of `left`. In real code it may be a later one, or a part of one."""
         text = self.document.text
-        group = [*takewhile(lambda step: step.action in (NEXT, PERHAPS), left)]
+        group = [*takewhile(lambda step: step.action in (NEXT, PERHAPS), left)] or left[:1]
         for place, step in enumerate(group if self.walk.source else left[:1]):
             span = step.span(text) if step.action != NOTHING else None
             goal = text if span is None else after(text, span)

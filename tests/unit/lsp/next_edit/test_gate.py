@@ -22,14 +22,16 @@ from speclsp.lsp.next_edit.changes.substitutions import (
 from speclsp.lsp.next_edit.edit_likelihood import (
     FEATURES,
     KINDS,
+    NO_CHAIN,
     SIGNS,
     THRESHOLD,
     WEIGHTS,
+    Chain,
     FeatureReader,
     is_shown,
     probability,
 )
-from speclsp.lsp.next_edit.offers import MAX_RECENT_ANSWERS, Offers
+from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import Found, Proposal
 from speclsp.lsp.reasons import Reason
 
@@ -41,11 +43,11 @@ EDIT = Edit(URI, "python", f"{LINE}\n", f"{CHANGED}\n")
 KIND = st.sampled_from((LINES, PHRASE))
 
 
-def features(kind: str = LINES, times: int = 1, rejections: int = 0, text: str = TEXT) -> dict[str, float]:
+def features(kind: str = LINES, times: int = 1, chain: Chain = NO_CHAIN, text: str = TEXT) -> dict[str, float]:
     """The features of the line in the second function."""
     evidence = Evidence(times, 0, [Origin(URI, CHANGED)])
     place = Place(START, START + len(LINE), CHANGED, Substitution(kind, LINE.strip(), CHANGED.strip()), evidence)
-    return FeatureReader(text, 0, EDIT, rejections).features(place)
+    return FeatureReader(text, 0, EDIT).features(place, chain)
 
 
 @given(KIND, st.integers(1, 40), st.integers(1, 40))
@@ -53,9 +55,11 @@ def test_more_times_never_lower_the_probability(kind: str, times: int, more: int
     assert probability(features(kind, times + more)) >= probability(features(kind, times))
 
 
-@given(KIND, st.integers(0, MAX_RECENT_ANSWERS - 1))
-def test_a_rejection_never_raises_the_probability(kind: str, rejections: int):
-    assert probability(features(kind, 1, rejections + 1)) <= probability(features(kind, 1, rejections))
+@given(KIND, st.integers(0, 9), st.integers(0, 9))
+def test_a_rejection_never_raises_the_probability_and_an_accepted_edit_never_lowers_it(kind: str, yes: int, no: int):
+    now = probability(features(kind, 2, Chain(yes, no)))
+    assert probability(features(kind, 2, Chain(yes, no + 1))) <= now
+    assert probability(features(kind, 3, Chain(yes + 1, no, is_same_kind=True))) >= now
 
 
 def test_every_weight_has_a_feature_and_the_sign_that_it_must_have():
@@ -77,14 +81,15 @@ def test_a_place_in_like_reader_is_likelier_and_a_proven_one_is_shown_unjudged()
 
 
 @pytest.mark.parametrize("kind", [RENAME, LINES])
-def test_a_rejected_change_is_not_offered_as_another_kind(kind: str):
+def test_a_rejection_ends_the_chain_until_the_change_is_made_again_and_its_place_for_all_kinds(kind: str):
     document = Documents().open(URI, "python", 1, TEXT)
     offers = Offers(lambda outcome: None)
     substitution = Substitution(kind, LINE.strip(), CHANGED.strip())
     place = Place(START, START + len(LINE), CHANGED, substitution, Evidence(1, 0, []))
     offers.rejected(offers.add(Found(document, Proposal(START, START + len(LINE), CHANGED, place))).id)
     other = Place(START, START + len(LINE), CHANGED, Substitution(PHRASE, "tax", "tax, rate"), Evidence(1, 0, []))
-    assert offers.rejections == 1
+    assert offers.chain(document, 0, replace(other, evidence=Evidence(2))) == Chain()
     assert offers.declined(document, 0, place) == offers.declined(document, 0, other) == Reason.DECLINED
-    again = Place(START, START + len(LINE), CHANGED, substitution, Evidence(2, 0, []))
-    assert offers.declined(document, 0, again) == ""
+    again = Place(0, 0, "", substitution, Evidence(2, 0, []))
+    assert offers.declined(document, 0, replace(again, evidence=place.evidence)) == Reason.DECLINED
+    assert offers.declined(document, 0, again) == "" and offers.chain(document, 0, again).rejected == 1

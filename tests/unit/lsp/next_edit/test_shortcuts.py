@@ -73,10 +73,10 @@ def test_a_producer_that_served_other_requests_offers_what_a_new_one_offers(
         recent = [Edit(URI, "python", old, new, 0.0, times) for old, new, times in edits[:number]]
         text = "\n".join([*lines, edits[number - 1][1]])
         offers: list[list[Proposal | str]] = [
-            list(producer.outcomes(text, "python", URI, len(text), recent, lambda place: "", 1000.0, 0))
+            list(producer.outcomes(text, "python", URI, len(text), recent, lambda place: "", 1000.0))
             for producer in (used, Producer(clock_s=lambda: 0.0))
         ]
         assert offers[0] == offers[1]
         used.prepare(text, "python")
         later = [Edit(edit.uri, edit.language, edit.before, edit.after, 9.0, edit.times) for edit in recent]
-        assert list(used.outcomes(text, "python", URI, len(text), later, lambda place: "", 1000.0, 0)) == offers[0]
+        assert list(used.outcomes(text, "python", URI, len(text), later, lambda place: "", 1000.0)) == offers[0]
