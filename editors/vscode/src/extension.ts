@@ -18,6 +18,7 @@ import { StatusBar } from "./statusBar";
 import { hasItems } from "./suggestions";
 import { inTerminal } from "./terminal";
 import { toggleEverywhere, toggleFile, toggleLanguage } from "./toggles";
+import { listUses } from "./uses";
 import { openWalkthrough, setContextKey } from "./walkthrough";
 
 let server: Server | undefined;
@@ -84,6 +85,7 @@ export function activate(context: ExtensionContext): void {
     doctor: () => inTerminal(running, "doctor", ...asFlags(settings())),
     statistics: () => inTerminal(running, "stats"),
     explain: () => explain(running),
+    listUses: () => listUses(running),
     openSettings: () => commands.executeCommand("workbench.action.openSettings", "@ext:speclsp.speclsp"),
     openGuide: openWalkthrough,
   };

@@ -5,7 +5,8 @@
  *     change ─► settled ─► request ─► shown ─► Tab: jump if far, then accept ─► the next request
  *                                         └──► Escape: reject
  *
- * An edit of another document is announced by a hint. Tab shows it in its own editor.
+ * An edit of another document is announced by a hint. Tab shows it in its own editor. After a rename the hint counts the
+ * uses in files that are not open. In one that is opened then the rename goes on.
  *
  * Tab is the edit's while one is shown: no ghost text is requested then, nor between an accepted edit and its follower.
  * Ghost text that was there before goes first, except where the edit is a rename.
@@ -67,6 +68,8 @@ export class NextEdits implements Disposable {
   private shown: Shown | undefined;
   private tail: Tail | undefined;
   private tailTimer: NodeJS.Timeout | undefined;
+  private isUnfinished = false; // the last rename has uses in files that are not open
+  private countedAt = ""; // the place of the cursor where the hint counts them
   private last: { editor: TextEditor; version: number } | undefined; // where the last edit was shown or accepted
   private timer: NodeJS.Timeout | undefined;
   private pending: CancellationTokenSource | undefined;
@@ -90,6 +93,7 @@ export class NextEdits implements Disposable {
       }),
       window.onDidChangeActiveTextEditor((editor) => {
         if (!editor || editor !== this.shown?.editor) this.drop();
+        if (editor && this.isUnfinished) this.settle(editor.document);
       }),
       server.onDidChange(() => this.checkEnabled()),
       commands.registerCommand(GHOST_ACCEPTED, (edit: NextEdit) => this.ghostAccepted(edit)),
@@ -256,6 +260,7 @@ export class NextEdits implements Disposable {
     const { shown } = this;
     if (placeKey(editor.document, editor.selection.active) !== this.suggestedAt) this.suggestedAt = ""; // it is hidden
     if (this.tail?.place && this.tail.place !== currentPlace()) this.endTail();
+    if (!shown && this.countedAt && this.countedAt !== currentPlace()) this.hide();
     if (!shown) return this.left(editor);
     if (editor !== shown.editor) return;
     const { line } = editor.selection.active;
@@ -284,11 +289,16 @@ export class NextEdits implements Disposable {
     const params = { textDocument, position };
     const answer = await this.server.request<NextEditAnswer>("textDocument/copilotInlineEdit", params, pending.token);
     if (pending !== this.pending) return; // a change or a newer request cancelled this one
+    this.isUnfinished = answer?.unopened !== undefined;
     const edit = answer?.edits[0];
     if (edit && edit.textDocument.uri !== textDocument.uri) return this.showElsewhere(edit, editor, textDocument.version);
     const isCurrent = edit?.textDocument.version === document.version && this.mayShow(editor);
     if (edit && isCurrent && this.mayReplaceGhost(edit, editor)) this.show({ edit, editor, cursor, jumped: false });
     else this.finish(editor);
+    if (answer?.unopened && this.mayShow(editor)) {
+      this.countedAt = placeKey(document, cursor);
+      this.view.drawUnopened(editor, answer.unopened);
+    }
   }
 
   /** Announce an edit of another document, if both still have the text that the edit is about. */
@@ -391,7 +401,7 @@ export class NextEdits implements Disposable {
 
   private endTail(): void {
     clearTimeout(this.tailTimer);
-    if (this.tail?.isDone) this.view.clear();
+    if (this.tail?.isDone && !this.countedAt) this.view.clear();
     this.tail = undefined;
     void setContextKey(TAIL, false);
   }
@@ -406,6 +416,7 @@ export class NextEdits implements Disposable {
   private hide(): void {
     if (this.shown) this.last = textOf(this.shown);
     this.shown = undefined;
+    this.countedAt = "";
     this.view.clear();
     void setContextKey(VISIBLE, false);
   }

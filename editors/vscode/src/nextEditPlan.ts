@@ -2,7 +2,7 @@
  * Plan of a next edit on the screen: removed text, labels with the new text, and the diff of the hover. Pure functions,
  * so that they are tested without VS Code. Lines and columns are from 0.
  */
-import type { NextEdit, Place } from "./protocol";
+import type { NextEdit, Place, Unopened } from "./protocol";
 
 export const FAR_LINES = 2; // an edit further from the cursor gets a hint, and Tab moves the cursor there first
 const BULK_CHARACTERS = 200;
@@ -61,6 +61,10 @@ export const hintText = ({ range }: Edit): string => `→ Edit at line ${range.s
 /** The hint of an edit in another file. */
 export const hintElsewhere = ({ range }: Edit, path: string): string =>
   `→ Edit in ${path.split("/").at(-1)}, line ${range.start.line + 1} (Tab)`;
+
+/** The hint after the last edit of a rename that has uses in other files. */
+export const hintUnopened = ({ uses, files }: Unopened): string =>
+  `${uses} ${uses === 1 ? "use" : "uses"} in ${files} ${files === 1 ? "file that is" : "files that are"} not open (speclsp: List Uses)`;
 
 /** The plan of an edit. `lines`: the whole lines of its range, without line ends. */
 export function planOf({ range, text }: Edit, lines: readonly string[]): Plan {

@@ -11,8 +11,8 @@ import {
   ThemeColor,
   window,
 } from "vscode";
-import { hintElsewhere, hintText, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
-import type { NextEdit } from "./protocol";
+import { hintElsewhere, hintText, hintUnopened, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
+import type { NextEdit, Unopened } from "./protocol";
 
 const KEYS = "speclsp: next edit. Tab accepts, Escape dismisses.";
 
@@ -62,6 +62,12 @@ export class NextEditView implements Disposable {
   drawDone(editor: TextEditor): void {
     this.editor = editor;
     editor.setDecorations(this.labels, [hint(editor, "done")]);
+  }
+
+  /** Draw at the cursor's line how many uses of a renamed name are in files that are not open. */
+  drawUnopened(editor: TextEditor, unopened: Unopened): void {
+    this.editor = editor;
+    editor.setDecorations(this.labels, [hint(editor, hintUnopened(unopened))]);
   }
 
   get isDrawn(): boolean {

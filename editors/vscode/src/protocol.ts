@@ -55,6 +55,18 @@ export interface NextEdit {
 /** Reply to textDocument/copilotInlineEdit: one edit at most. */
 export interface NextEditAnswer {
   edits: NextEdit[];
+  unopened?: Unopened;
+}
+
+/** Uses of a name in files that are not open, after its rename in the open ones. */
+export interface Unopened {
+  uses: number;
+  files: number;
+}
+
+/** Reply to speclsp/uses: the uses that the last rename has left in other files. */
+export interface Uses {
+  uses: { uri: string; range: { start: Place; end: Place }; line: string }[];
 }
 
 /** Reply to speclsp/retry. */

@@ -1,7 +1,7 @@
 /** The plan of a next edit on the screen, and which changes get no request. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { hintElsewhere, hintText, isBulk, isFar, Plan, planOf } from "../src/nextEditPlan";
+import { hintElsewhere, hintText, hintUnopened, isBulk, isFar, Plan, planOf } from "../src/nextEditPlan";
 
 type Corner = [line: number, character: number];
 
@@ -67,6 +67,8 @@ test("an edit is far when it is out of view or more than two lines from the curs
   assert.equal(far(11, [0, 5], [9, 40]), false);
   assert.equal(hintText(edit([10, 0], [12, 0], "")), "→ Edit at line 11 (Tab)");
   assert.equal(hintElsewhere(edit([10, 0], [10, 4], ""), "/project/app.py"), "→ Edit in app.py, line 11 (Tab)");
+  assert.equal(hintUnopened({ uses: 1, files: 1 }), "1 use in 1 file that is not open (speclsp: List Uses)");
+  assert.equal(hintUnopened({ uses: 3, files: 2 }), "3 uses in 2 files that are not open (speclsp: List Uses)");
 });
 
 test("a paste, a formatter and a large deletion are bulk changes; typing and a rename are not", () => {

@@ -28,7 +28,7 @@ end
 
 local function next_edit(params)
   if not fake.edit then
-    return { edits = {} }
+    return { edits = {}, unopened = fake.unopened }
   end
   local range = fake.edit.range
   local edit = {
@@ -67,6 +67,9 @@ local replies = {
   end,
   ["speclsp/explain"] = function()
     return fake.explanation -- nil: an older server
+  end,
+  ["speclsp/uses"] = function()
+    return { uses = fake.uses or {} }
   end,
   ["speclsp/models"] = function()
     return {

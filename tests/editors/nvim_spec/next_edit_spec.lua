@@ -470,6 +470,32 @@ specs["after the last edit any other key, a change by others and time give Tab b
   n:wait("vim.api.nvim_get_current_line() == 'three = fetch\\t(c)'", "a tab after a change")
 end
 
+specs["after the last edit of a rename the uses in files that are not open are counted and listed; it goes on there"] = function(n)
+  n:lua("fake.unopened = { uses = 1, files = 1 }")
+  walked(n, false)
+  local count = "2:0 1 use in 1 file that is not open (:Speclsp uses)"
+  sees(n, { count })
+  n:type("<Tab>")
+  equal(n:lines()[3], WALKED)
+  n:lua("expire()")
+  sees(n, { count })
+  n:type("<Left>")
+  sees(n, {})
+  n:lua([[
+    local file = vim.fn.tempname() .. ".py"
+    vim.fn.writefile({ "", "read()" }, file)
+    local range = { start = { line = 1, character = 0 }, ["end"] = { line = 1, character = 4 } }
+    fake.uses = { { uri = vim.uri_from_fname(file), range = range, line = "read()" } }
+    fake.unopened, fake.edit = nil, { text = "fetch", range = { 1, 0, 1, 4 } }
+  ]])
+  n:type("<Esc>:Speclsp uses<CR>")
+  n:wait("vim.bo.buftype == 'quickfix'", "the list")
+  n:type("<CR>:setfiletype python<CR>:lua fake.start()<CR>")
+  sees(n, { "1:0 [read]", "1:4 →fetch" })
+  n:lua([[fake.uses = {} vim.cmd.Speclsp("uses")]])
+  n:wait("table.concat(notices):find('no use of a renamed name') ~= nil", "a message")
+end
+
 specs["while the next edit is computed every Tab is swallowed, and none is lost for the edit that comes"] = function(n)
   walked(n, true)
   n:type("<Tab><Tab>")

@@ -121,3 +121,17 @@ def test_tabs_that_were_restored_and_never_shown_take_part(window: Window) -> No
     is_in(window, "shapes.py")
     window.focus()
     rename_all_of_shapes(window)
+
+
+def test_uses_in_files_that_are_not_open_are_counted_and_listed_and_the_rename_goes_on_there(window: Window) -> None:
+    window.command("View: Close Other Editors in Group")
+    until(lambda: window.page.locator(".tab").count() == 1, "one tab")
+    rename_area(window)
+    window.press("Tab", "Tab")
+    counted = "3 uses in 2 files that are not open (speclsp: List Uses)"
+    window.draws([("    return 2 * surface(box)", counted)], [])
+    window.shot("uses-counted")
+    window.command("speclsp: List Uses")
+    window.page.locator(".reference-zone-widget .monaco-list-row", has_text="import area").dblclick()
+    is_in(window, "app.py")
+    window.draws([("from shapes import area", NEW)], [("from shapes import area", "area")])

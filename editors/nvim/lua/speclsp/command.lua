@@ -168,6 +168,25 @@ local function explain()
   end, api.nvim_get_current_buf())
 end
 
+--- List the uses of the last renamed name that are left in other files.
+local function list_uses()
+  local server = client()
+  if not server then
+    return
+  end
+  lsp_client.request(server, "speclsp/uses", vim.empty_dict(), function(err, answer)
+    local uses = not err and type(answer) == "table" and answer.uses or {}
+    vim.schedule(function()
+      if #uses == 0 then
+        return notify.say("no use of a renamed name is left in other files")
+      end
+      local items = vim.lsp.util.locations_to_items(uses, server.offset_encoding)
+      vim.fn.setqflist({}, " ", { title = "speclsp: uses of the old name", items = items })
+      vim.cmd("botright copen")
+    end)
+  end, api.nvim_get_current_buf())
+end
+
 ---@param name string
 local function use_model(name)
   options.now.settings.model = name
@@ -332,6 +351,7 @@ local subcommands = {
     end,
   },
   explain = { run = explain },
+  uses = { run = list_uses },
   log = { run = open_log },
   doctor = {
     run = function()

@@ -10,6 +10,8 @@
 --- One edit is shown at a time, in the current buffer. Ghost text replaces it. While its keys would not act, it is hidden.
 ---
 --- After an accepted edit one key too many is swallowed, until any other key, change or move (`tail`).
+---
+--- After a rename the hint counts the uses in files that are not open. In one that is opened then the rename goes on.
 local api = vim.api
 local lsp_client = require("speclsp.client")
 local enabled = require("speclsp.enabled")
@@ -44,6 +46,10 @@ local COMPUTED_MS, DONE_MS = 3000, 1000 -- limits of the tail: while the next ed
 ---@field is_done boolean no edit follows
 ---@field unmap fun()
 
+---@class speclsp.Unopened
+---@field uses integer
+---@field files integer
+
 local M = {}
 local typed_keys = api.nvim_create_namespace("speclsp.next_edit_tail")
 local shown ---@type speclsp.ShownEdit?
@@ -51,6 +57,7 @@ local tail ---@type speclsp.Tail?
 local pending ---@type speclsp.EditRequest?
 local requested ---@type speclsp.EditRequest? the newest request, answered or not
 local followed ---@type speclsp.Text? text that is not requested again when the cursor leaves its line
+local is_unfinished = false -- the last rename has uses in files that are not open
 local left ---@type speclsp.Text? text whose edit was removed because the user left its window
 local timer ---@type uv.uv_timer_t?
 local tail_timer ---@type uv.uv_timer_t?
@@ -264,6 +271,24 @@ local function buffer_of(edit)
   return api.nvim_buf_is_loaded(buf) and is_version(buf, edit) and buf or nil
 end
 
+--- Draw the uses in files that are not open, until the cursor or the text changes.
+---@param buf integer
+---@param unopened speclsp.Unopened
+local function announce(buf, unopened)
+  view.draw_unopened(buf, unopened)
+  local group = api.nvim_create_augroup("speclsp.next_edit_unopened", {})
+  api.nvim_create_autocmd({ "CursorMoved", "CursorMovedI", "TextChanged", "TextChangedI", "BufLeave" }, {
+    group = group,
+    desc = "speclsp: remove the count of uses",
+    callback = function()
+      api.nvim_clear_autocmds({ group = group })
+      if not shown then
+        view.hide()
+      end
+    end,
+  })
+end
+
 ---@param request speclsp.EditRequest
 ---@param err? table
 ---@param result any
@@ -290,10 +315,15 @@ local function answered(request, err, result)
     return show(request, edit, hunk)
   end
   remove()
+  local unopened = type(result) == "table" and result.unopened or nil
+  is_unfinished = unopened ~= nil
   if same(tail, request) then
-    tail.is_done = true
+    tail.is_done = not unopened -- the count stays longer
     view.draw_done(buf)
     limit_tail(DONE_MS)
+  end
+  if unopened then
+    announce(buf, unopened)
   end
 end
 
@@ -347,6 +377,7 @@ function M.changed(is_typing)
   if same(requested, text) then
     return
   end
+  is_unfinished = false
   cancel()
   if not M.off_reason(text.buf) then
     ask_after(is_typing and TYPING_PAUSE_MS or SETTLED_MS)
@@ -403,10 +434,13 @@ function M.on(buf, group)
     M.clear()
   end, "one cursor, one edit")
   on({ "BufEnter", "WinEnter" }, function()
-    if same(left, current_text()) then
+    if is_unfinished or same(left, current_text()) then
       ask_after(SETTLED_MS)
     end
-  end, "show the edit again")
+  end, "show the edit again, or go on with a rename")
+  if is_unfinished and api.nvim_get_current_buf() == buf then
+    ask_after(SETTLED_MS)
+  end
 end
 
 -- ── user actions ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -186,6 +186,14 @@ function M.draw_done(buf)
   hint.draw_done(buf)
 end
 
+--- Draw the uses of the old name in files that are not open at the cursor's line.
+---@param buf integer the current buffer
+---@param unopened speclsp.Unopened
+function M.draw_unopened(buf, unopened)
+  shown_in = buf
+  hint.draw_unopened(buf, unopened)
+end
+
 --- Scroll until the new lines of a hunk at the cursor are visible.
 ---@param buf integer
 ---@param hunk speclsp.Hunk
