@@ -3,12 +3,15 @@
  * so that they are tested without VS Code. Lines and columns are from 0.
  */
 import type { NextEdit, Place, Unopened } from "./protocol";
+import { changedWords, commonEnds } from "./wordDiff";
 
 export const FAR_LINES = 2; // an edit further from the cursor gets a hint, and Tab moves the cursor there first
 const BULK_CHARACTERS = 200;
 const BULK_LINES = 8;
 const LABELLED_LINES = 3; // of a replacement of several lines; the hover has all of them
-const LABEL_CHARACTERS = 100;
+const MOST_COLUMNS = 100; // of a line with its labels: the width of an editor is unknown to an extension
+const LEAST_COLUMNS = 30; // of a label behind a long line
+const BOX_CHARACTERS = 800; // of a wrapped line; the hover has all of it
 const GAP = 0.5; // before a label inside a line
 export const LINE_GAP = 3; // before a label at the end of a line
 
@@ -25,6 +28,7 @@ export interface Label {
   character: number;
   text: string;
   gap: number; // in widths of a character
+  isBelow?: boolean; // a whole line, which wraps in a box below the old one
 }
 
 export interface Plan {
@@ -67,18 +71,15 @@ export const hintUnopened = ({ uses, files }: Unopened): string =>
   `${uses} ${uses === 1 ? "use" : "uses"} in ${files} ${files === 1 ? "file that is" : "files that are"} not open (speclsp: List Uses)`;
 
 /** The plan of an edit. `lines`: the whole lines of its range, without line ends. */
-export function planOf({ range, text }: Edit, lines: readonly string[]): Plan {
-  const { start, end } = range;
+export function planOf({ range: { start, end }, text }: Edit, lines: readonly string[]): Plan {
   const head = (lines[0] ?? "").slice(0, start.character);
   const tail = (lines.at(-1) ?? "").slice(end.character);
-  const rows = changedRows(lines, `${head}${text}${tail}`.split("\n"), start.line);
+  const after = `${head}${text}${tail}`.split("\n");
+  const ends = commonEnds(lines, after);
+  const changed = (all: readonly string[]): string[] => all.slice(ends.head, all.length - ends.tail);
+  const rows = { before: changed(lines), after: changed(after), first: start.line + ends.head };
   const diff = fenced([...rows.before.map((line) => `-${line}`), ...rows.after.map((line) => `+${line}`)].join("\n"));
-  if (start.line !== end.line || text.includes("\n")) return { ...planOfRows(rows, lines, start.line), diff };
-  const removed = { line: start.line, start: start.character, end: end.character };
-  const isInsertion = removed.start === removed.end;
-  const shown = short(isInsertion ? text : `→ ${text}`);
-  const label = { line: end.line, character: end.character, text: shown, gap: isInsertion ? 0 : GAP };
-  return { removed: isInsertion ? [] : [removed], labels: text ? [label] : [], diff };
+  return { ...(planOfWords(rows) ?? planOfRows(rows, lines, start.line)), diff };
 }
 
 /** Lines that differ, without equal ones at their ends. `first`: the line number of `before[0]`. */
@@ -88,14 +89,33 @@ interface Rows {
   first: number;
 }
 
-function changedRows(before: readonly string[], after: readonly string[], first: number): Rows {
-  const most = Math.min(before.length, after.length);
-  let head = 0;
-  while (head < most && before[head] === after[head]) head++;
-  let tail = 0;
-  while (tail < most - head && before.at(-1 - tail) === after.at(-1 - tail)) tail++;
-  const changed = (lines: readonly string[]): string[] => lines.slice(head, lines.length - tail);
-  return { before: changed(before), after: changed(after), first: first + head };
+/** Labels behind the changed words. Undefined: the lines have no pairs, are many or mostly new, or lack room. */
+function planOfWords({ before, after, first }: Rows): Omit<Plan, "diff"> | undefined {
+  if (before.length !== after.length || before.length > LABELLED_LINES) return undefined;
+  const plans = before.map((line, row) => planOfLine(line, after[row] ?? "", first + row));
+  const labels = plans.flatMap((plan) => plan.labels);
+  const added = sum(plans.map((plan) => plan.added));
+  const isMostlyNew = 2 * added > sum(after.map((line) => line.trim().length));
+  if (plans.length > 1 && (isMostlyNew || labels.some(({ isBelow }) => isBelow))) return undefined;
+  return { removed: plans.flatMap((plan) => plan.removed), labels };
+}
+
+/** The changed words of a line. Without room for labels, its new text is a box below it. */
+function planOfLine(before: string, after: string, line: number): Omit<Plan, "diff"> & { added: number } {
+  const words = changedWords(before, after);
+  const removed = words.filter(({ start, end }) => start < end).map(({ start, end }) => ({ line, start, end }));
+  const labels = words
+    .filter(({ added }) => added)
+    .map(({ start, end, added }): Label => {
+      const [text, gap] = start < end ? [`→ ${added}`, GAP] : [added, 0];
+      return { line, character: end, text, gap };
+    });
+  const added = sum(words.map((word) => word.added.trim().length));
+  const drawn = before.slice(0, labels.at(-1)?.character ?? 0) + labels.map(({ text }) => text).join("");
+  if (columns(drawn) <= MOST_COLUMNS) return { removed, labels, added };
+  const gap = columns(after.slice(0, after.search(/\S|$/)));
+  const text = short(after.trim(), BOX_CHARACTERS);
+  return { removed, labels: [{ line, character: before.length, text, gap, isBelow: true }], added };
 }
 
 /** Labels behind the lines: a new line for each old one, then the number of further lines. */
@@ -108,8 +128,10 @@ function planOfRows({ before, after, first }: Rows, lines: readonly string[], to
   const labels = shown.map((line, row) => {
     const more = further && row === shown.length - 1 ? ` (+${further} ${further > 1 ? "lines" : "line"})` : "";
     const at = before.length ? first + row : Math.max(first - 1, top); // an insertion: behind the line above it
-    const text = `${before.length ? "→" : "+"} ${short(line.trim() || "(empty line)")}${more}`;
-    return { line: at, character: (lines[at - top] ?? "").length, text, gap: LINE_GAP };
+    const old = lines[at - top] ?? "";
+    const room = Math.max(MOST_COLUMNS - columns(old) - LINE_GAP, LEAST_COLUMNS) - more.length;
+    const text = `${before.length ? "→" : "+"} ${short(line.trim() || "(empty line)", room)}${more}`;
+    return { line: at, character: old.length, text, gap: LINE_GAP };
   });
   return { removed, labels };
 }
@@ -121,8 +143,11 @@ function fenced(text: string): string {
   return `${fence}diff\n${text}\n${fence}`;
 }
 
-const short = (text: string): string =>
-  text.length > LABEL_CHARACTERS ? `${text.slice(0, LABEL_CHARACTERS - 1)}…` : text;
+const short = (text: string, most: number): string => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+/** The width on the screen, about: tabs of 4, and wide characters of 2. */
+const columns = (text: string): number =>
+  text.replaceAll("\t", " ".repeat(4)).replace(/[\u1100-\ud7ff\uf900-\ufaff\uff00-\uff60]/g, "  ").length;
 
 const newlines = (text: string): number => text.split("\n").length - 1;
 

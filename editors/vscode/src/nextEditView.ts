@@ -16,6 +16,15 @@ import type { NextEdit, Unopened } from "./protocol";
 
 const KEYS = "speclsp: next edit. Tab accepts, Escape dismisses.";
 
+// A box over the lines below its own, where a long text wraps. The API has no such option, but passes on CSS.
+const BOX: ThemableDecorationAttachmentRenderOptions = {
+  backgroundColor: new ThemeColor("editor.background"),
+  textDecoration:
+    "none; position: absolute; left: 0; top: 100%; z-index: 1; width: max-content; max-width: 80ch; " +
+    "white-space: pre-wrap; overflow-wrap: anywhere; " +
+    "background-image: linear-gradient(var(--vscode-diffEditor-insertedTextBackground) 0 0)",
+};
+
 /** The decorations, of one editor at a time. */
 export class NextEditView implements Disposable {
   // Line-through and outline tell the same as the colours: high-contrast themes have no such backgrounds.
@@ -87,12 +96,14 @@ export class NextEditView implements Disposable {
 export const rangeOf = ({ range: { start, end } }: NextEdit): Range =>
   new Range(start.line, start.character, end.line, end.character);
 
-function labelDecoration({ line, character, text, gap }: Label): DecorationOptions {
+function labelDecoration({ line, character, text, gap, isBelow }: Label): DecorationOptions {
   const after = {
-    ...dimmed(text, gap),
+    ...drawn(text, gap),
+    color: new ThemeColor("editor.foreground"),
     backgroundColor: new ThemeColor("diffEditor.insertedTextBackground"),
     border: "1px solid",
     borderColor: new ThemeColor("diffEditor.insertedTextBorder"),
+    ...(isBelow && { ...BOX, contentText: text }), // plain blanks: others would not wrap
   };
   const at = new Position(line, character);
   return { range: new Range(at, at), renderOptions: { after } };
@@ -101,13 +112,11 @@ function labelDecoration({ line, character, text, gap }: Label): DecorationOptio
 /** A text behind the cursor's line. */
 function hint({ document, selection }: TextEditor, text: string): DecorationOptions {
   const { end } = document.lineAt(selection.active.line).range;
-  return { range: new Range(end, end), renderOptions: { after: dimmed(text, LINE_GAP) } };
+  return { range: new Range(end, end), renderOptions: { after: { ...drawn(text, LINE_GAP), color: new ThemeColor("editorCodeLens.foreground") } } };
 }
 
-/** Text in a colour that is readable on the background of inserted text, unlike that of ghost text. */
-const dimmed = (text: string, gap: number): ThemableDecorationAttachmentRenderOptions => ({
+const drawn = (text: string, gap: number): ThemableDecorationAttachmentRenderOptions => ({
   contentText: unbroken(text),
-  color: new ThemeColor("editorCodeLens.foreground"),
   margin: `0 0 0 ${gap}ch`,
 });
 

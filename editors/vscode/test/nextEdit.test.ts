@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { hintElsewhere, hintText, hintUnopened, isBulk, isFar, Plan, planOf } from "../src/nextEditPlan";
+import { changedWords } from "../src/wordDiff";
 
 type Corner = [line: number, character: number];
 
@@ -31,17 +32,50 @@ test("an insertion has no arrow, a deletion has no label", () => {
   assert.deepEqual([deleted.removed, texts(deleted)], [[{ line: 0, start: 0, end: 6 }], []]);
 });
 
-test("in several lines each changed line has its new text at its end, and equal lines have none", () => {
-  const plan = planOf(edit([2, 0], [5, 0], "def f():\n  a = 1\n  b = 2\n"), ["def f():", "  x = 1", "  y = 2", "z"]);
-  assert.deepEqual(plan.removed, [
-    { line: 3, start: 2, end: 7 },
-    { line: 4, start: 2, end: 7 },
+const marked = (line: string, after: string): string =>
+  changedWords(line, after).reduceRight(
+    (drawn, { start, end, added }) => `${drawn.slice(0, start)}[${drawn.slice(start, end)}|${added}]${drawn.slice(end)}`,
+    line,
+  );
+
+test("each changed word has a mark of its own, and words that stay have none", () => {
+  assert.equal(marked("f(width, width)", "f(breadth, breadth)"), "f([width|breadth], [width|breadth])");
+  assert.equal(marked("    x = f(a)", "    x = await f(a, b)"), "    x = [|await ]f(a[|, b])");
+  assert.equal(marked("f(a, b, c)", "f(b, c)"), "f([a, |]b, c)");
+  assert.equal(marked("console.log(a)", "logger.debug(a)"), "[console.log|logger.debug](a)");
+  assert.equal(marked("# the old words", "# some new ones"), "# [the old words|some new ones]");
+  assert.equal(marked("a = '😀 漢字'", "a = '😀 漢語'"), "a = '😀 [漢字|漢語]'");
+  assert.equal(marked("\tsame", "\tsame"), "\tsame");
+  const long = Array.from({ length: 5000 }, (_, number) => `n${number}`).join(",");
+  assert.equal(changedWords(long, long.replaceAll("n", "m")).length, 1);
+  assert.equal(changedWords(long, long.replace("n7,", "x,")).length, 1);
+});
+
+test("in several lines the changed words are marked, or whole lines where most is new", () => {
+  const old = ["def f():", "  x = first(1)", "  y = second(2)", "z"];
+  const few = planOf(edit([2, 0], [5, 0], "def f():\n  a = first(1)\n  b = second(2)\n"), old);
+  assert.deepEqual(few.removed, [
+    { line: 3, start: 2, end: 3 },
+    { line: 4, start: 2, end: 3 },
   ]);
-  assert.deepEqual(plan.labels, [
-    { line: 3, character: 7, text: "→ a = 1", gap: 3 },
-    { line: 4, character: 7, text: "→ b = 2", gap: 3 },
+  assert.deepEqual(texts(few), ["→ a", "→ b"]);
+  assert.equal(few.diff, "```diff\n-  x = first(1)\n-  y = second(2)\n+  a = first(1)\n+  b = second(2)\n```");
+  const most = planOf(edit([2, 8], [4, 15], "\n  pass\n  return third(x)"), old);
+  assert.deepEqual(most.labels, [
+    { line: 3, character: 14, text: "→ pass", gap: 3 },
+    { line: 4, character: 15, text: "→ return third(x)", gap: 3 },
   ]);
-  assert.equal(plan.diff, "```diff\n-  x = 1\n-  y = 2\n+  a = 1\n+  b = 2\n```");
+});
+
+test("new text without room beside its line is a box below it, at the line's indentation", () => {
+  const [old, text] = ["    total = price(items)", "    total = price(items, taxes=taxes_of(items))"];
+  const near = planOf(edit([1, 0], [1, old.length], text), [old]);
+  assert.deepEqual(texts(near), [", taxes=taxes_of(items)"]);
+  const wide = text.replace("taxes_of", "t".repeat(80));
+  const far = planOf(edit([1, 0], [1, old.length], wide), [old]);
+  assert.deepEqual(far.labels, [{ line: 1, character: old.length, text: wide.trim(), gap: 4, isBelow: true }]);
+  assert.deepEqual(texts(planOf(edit([1, 4], [1, 5], "sum"), [`    s = f("${"x".repeat(200)}")`])), ["→ sum"]);
+  assert.equal(texts(planOf(edit([1, 0], [1, 0], "字".repeat(5000)), [old]))[0]?.length, 800);
 });
 
 test("lines without a place of their own are counted", () => {
@@ -56,7 +90,7 @@ test("lines without a place of their own are counted", () => {
 
 test("text cannot end the code block of the hover, and a long label is cut", () => {
   assert.match(planOf(edit([0, 0], [0, 1], "````"), ["x"]).diff, /^`{5}diff\n-x\n\+````\n`{5}$/);
-  assert.equal(texts(planOf(edit([0, 0], [0, 0], "y".repeat(500)), ["x"]))[0]?.length, 100);
+  assert.equal(texts(planOf(edit([0, 1], [0, 1], `\n${"y".repeat(500)}`), ["x"]))[0]?.length, 98);
 });
 
 test("an edit is far when it is out of view or more than two lines from the cursor", () => {

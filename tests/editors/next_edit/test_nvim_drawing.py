@@ -98,6 +98,7 @@ def meanings(frame: Frame, row: int, wanted: str) -> str:
     [
         (AREA, EDIT, "    return width→breadth * height", "width", "breadth"),
         ("f(a)", (", b", 2, 3, 2, 3), "f(a, b)", "", ", b"),
+        ("console.log(a)", ("logger.debug", 2, 0, 2, 11), "console.log→logger.debug(a)", "console.log", "logger.debug"),
         ("await f(a)", ("", 2, 0, 2, 6), "await f(a)", "await ", ""),
         ("name = 漢字", ("漢語", 2, 7, 2, 13), "name = 漢字→漢語", "漢字", "漢語"),
         ("f(old, old)", ("new, new", 2, 2, 2, 10), "f(old→new, old→new)", "oldold", "newnew"),

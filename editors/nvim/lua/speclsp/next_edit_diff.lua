@@ -38,7 +38,7 @@ local function joined(list, first, count)
   return table.concat(list, "", first, first + count - 1)
 end
 
---- The words that differ between two lines.
+--- The words that differ between two lines. Blanks or an accessor alone do not part two of them: `console.log` is one.
 ---@param old string
 ---@param new string
 ---@return speclsp.Word[]
@@ -53,11 +53,15 @@ local function words(old, new)
     -- A count of 0 means: after the token `start`.
     local before = count_old == 0 and start_old or start_old - 1
     local from = #joined(old_tokens, 1, before)
-    list[#list + 1] = {
-      from = from,
-      to = from + #joined(old_tokens, before + 1, count_old),
-      add = count_new > 0 and joined(new_tokens, start_new, count_new) or "",
-    }
+    local to = from + #joined(old_tokens, before + 1, count_old)
+    local add = count_new > 0 and joined(new_tokens, start_new, count_new) or ""
+    local last = list[#list]
+    local gap = last and old:sub(last.to + 1, from)
+    if gap and (gap:find("^%s+$") or gap:find("^[.:?>-]+$")) then
+      last.to, last.add = to, last.add .. gap .. add
+    else
+      list[#list + 1] = { from = from, to = to, add = add }
+    end
   end
   return list
 end
