@@ -70,6 +70,7 @@ export class NextEdits implements Disposable {
   private tailTimer: NodeJS.Timeout | undefined;
   private isUnfinished = false; // the last rename has uses in files that are not open
   private countedAt = ""; // the place of the cursor where the hint counts them
+  private accepts = 0; // edits accepted since the user's own change
   private last: { editor: TextEditor; version: number } | undefined; // where the last edit was shown or accepted
   private timer: NodeJS.Timeout | undefined;
   private pending: CancellationTokenSource | undefined;
@@ -227,7 +228,10 @@ export class NextEdits implements Disposable {
       this.beginTail(document); // by GHOST_ACCEPTED, which tells the server
       this.hide();
       this.accepted(editor, shown.edit);
-    } else this.drop();
+    } else {
+      this.drop();
+      this.accepts = 0;
+    }
     const undone = reason !== undefined;
     if (!undone && !isBulk(contentChanges)) this.settle(document, document.uri.scheme === "file" && !document.isDirty);
   }
@@ -297,7 +301,7 @@ export class NextEdits implements Disposable {
     else this.finish(editor);
     if (answer?.unopened && this.mayShow(editor)) {
       this.countedAt = placeKey(document, cursor);
-      this.view.drawUnopened(editor, answer.unopened);
+      this.view.drawDone(editor, this.accepts, answer.unopened);
     }
   }
 
@@ -381,6 +385,7 @@ export class NextEdits implements Disposable {
   }
 
   private accepted(editor: TextEditor, edit: NextEdit): void {
+    this.accepts++;
     this.last = { editor, version: editor.document.version };
     if (this.tail) this.tail.place = placeKey(editor.document, endOf(edit));
   }
@@ -390,7 +395,7 @@ export class NextEdits implements Disposable {
     this.cancel();
     if (!this.tail || this.tail.isDone || this.tail.place !== currentPlace()) return this.endTail();
     this.tail.isDone = true;
-    this.view.drawDone(editor);
+    this.view.drawDone(editor, this.accepts);
     this.limitTail(DONE_MS);
   }
 

@@ -66,9 +66,14 @@ export const hintText = ({ range }: Edit): string => `→ Edit at line ${range.s
 export const hintElsewhere = ({ range }: Edit, path: string): string =>
   `→ Edit in ${path.split("/").at(-1)}, line ${range.start.line + 1} (Tab)`;
 
-/** The hint after the last edit of a rename that has uses in other files. */
-export const hintUnopened = ({ uses, files }: Unopened): string =>
-  `${uses} ${uses === 1 ? "use" : "uses"} in ${files} ${files === 1 ? "file that is" : "files that are"} not open (speclsp: List Uses)`;
+/** The hint after the last edit of a chain. `unopened`: uses of a renamed name in other files. */
+export function doneText(edits: number, unopened?: Unopened): string {
+  const done = `done: ${counted(edits, "edit")}`;
+  if (!unopened) return done;
+  const { uses, files } = unopened;
+  const places = `${counted(uses, "use")} in ${counted(files, "file")} that ${files === 1 ? "is" : "are"} not open`;
+  return `${edits ? `${done}; ` : ""}${places} (speclsp: List Uses)`;
+}
 
 /** The plan of an edit. `lines`: the whole lines of its range, without line ends. */
 export function planOf({ range: { start, end }, text }: Edit, lines: readonly string[]): Plan {
@@ -89,9 +94,10 @@ interface Rows {
   first: number;
 }
 
-/** Labels behind the changed words. Undefined: the lines have no pairs, are many or mostly new, or lack room. */
+/** Labels behind the changed words. Undefined: lines without pairs or room, too many, indented anew, or mostly new. */
 function planOfWords({ before, after, first }: Rows): Omit<Plan, "diff"> | undefined {
   if (before.length !== after.length || before.length > LABELLED_LINES) return undefined;
+  if (before.some((line, row) => indentation(line) !== indentation(after[row] ?? ""))) return undefined;
   const plans = before.map((line, row) => planOfLine(line, after[row] ?? "", first + row));
   const labels = plans.flatMap((plan) => plan.labels);
   const added = sum(plans.map((plan) => plan.added));
@@ -113,7 +119,7 @@ function planOfLine(before: string, after: string, line: number): Omit<Plan, "di
   const added = sum(words.map((word) => word.added.trim().length));
   const drawn = before.slice(0, labels.at(-1)?.character ?? 0) + labels.map(({ text }) => text).join("");
   if (columns(drawn) <= MOST_COLUMNS) return { removed, labels, added };
-  const gap = columns(after.slice(0, after.search(/\S|$/)));
+  const gap = columns(indentation(after));
   const text = short(after.trim(), BOX_CHARACTERS);
   return { removed, labels: [{ line, character: before.length, text, gap, isBelow: true }], added };
 }
@@ -126,7 +132,7 @@ function planOfRows({ before, after, first }: Rows, lines: readonly string[], to
   const shown = after.slice(0, Math.min(LABELLED_LINES, Math.max(before.length, 1)));
   const further = after.length - shown.length;
   const labels = shown.map((line, row) => {
-    const more = further && row === shown.length - 1 ? ` (+${further} ${further > 1 ? "lines" : "line"})` : "";
+    const more = further && row === shown.length - 1 ? ` (+${counted(further, "line")})` : "";
     const at = before.length ? first + row : Math.max(first - 1, top); // an insertion: behind the line above it
     const old = lines[at - top] ?? "";
     const room = Math.max(MOST_COLUMNS - columns(old) - LINE_GAP, LEAST_COLUMNS) - more.length;
@@ -148,6 +154,10 @@ const short = (text: string, most: number): string => (text.length > most ? `${t
 /** The width on the screen, about: tabs of 4, and wide characters of 2. */
 const columns = (text: string): number =>
   text.replaceAll("\t", " ".repeat(4)).replace(/[\u1100-\ud7ff\uf900-\ufaff\uff00-\uff60]/g, "  ").length;
+
+const indentation = (line: string): string => line.slice(0, line.search(/\S|$/));
+
+const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 const newlines = (text: string): number => text.split("\n").length - 1;
 

@@ -11,7 +11,7 @@ import {
   ThemeColor,
   window,
 } from "vscode";
-import { hintElsewhere, hintText, hintUnopened, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
+import { doneText, hintElsewhere, hintText, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
 import type { NextEdit, Unopened } from "./protocol";
 
 const KEYS = "speclsp: next edit. Tab accepts, Escape dismisses.";
@@ -67,16 +67,10 @@ export class NextEditView implements Disposable {
     editor.setDecorations(this.labels, [hint(editor, hintElsewhere(edit, path))]);
   }
 
-  /** Draw at the cursor's line that no edit follows the accepted one. */
-  drawDone(editor: TextEditor): void {
+  /** Draw at the cursor's line that no edit follows, and the uses of a renamed name in files that are not open. */
+  drawDone(editor: TextEditor, edits: number, unopened?: Unopened): void {
     this.editor = editor;
-    editor.setDecorations(this.labels, [hint(editor, "done")]);
-  }
-
-  /** Draw at the cursor's line how many uses of a renamed name are in files that are not open. */
-  drawUnopened(editor: TextEditor, unopened: Unopened): void {
-    this.editor = editor;
-    editor.setDecorations(this.labels, [hint(editor, hintUnopened(unopened))]);
+    editor.setDecorations(this.labels, [hint(editor, doneText(edits, unopened))]);
   }
 
   get isDrawn(): boolean {

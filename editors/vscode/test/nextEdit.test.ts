@@ -1,7 +1,7 @@
 /** The plan of a next edit on the screen, and which changes get no request. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { hintElsewhere, hintText, hintUnopened, isBulk, isFar, Plan, planOf } from "../src/nextEditPlan";
+import { doneText, hintElsewhere, hintText, isBulk, isFar, Plan, planOf } from "../src/nextEditPlan";
 import { changedWords } from "../src/wordDiff";
 
 type Corner = [line: number, character: number];
@@ -60,6 +60,7 @@ test("in several lines the changed words are marked, or whole lines where most i
   ]);
   assert.deepEqual(texts(few), ["→ a", "→ b"]);
   assert.equal(few.diff, "```diff\n-  x = first(1)\n-  y = second(2)\n+  a = first(1)\n+  b = second(2)\n```");
+  assert.deepEqual(texts(planOf(edit([3, 0], [3, 2], "      "), ["  x = 1"])), ["→ x = 1"], "a new indentation");
   const most = planOf(edit([2, 8], [4, 15], "\n  pass\n  return third(x)"), old);
   assert.deepEqual(most.labels, [
     { line: 3, character: 14, text: "→ pass", gap: 3 },
@@ -75,7 +76,7 @@ test("new text without room beside its line is a box below it, at the line's ind
   const far = planOf(edit([1, 0], [1, old.length], wide), [old]);
   assert.deepEqual(far.labels, [{ line: 1, character: old.length, text: wide.trim(), gap: 4, isBelow: true }]);
   assert.deepEqual(texts(planOf(edit([1, 4], [1, 5], "sum"), [`    s = f("${"x".repeat(200)}")`])), ["→ sum"]);
-  assert.equal(texts(planOf(edit([1, 0], [1, 0], "字".repeat(5000)), [old]))[0]?.length, 800);
+  assert.equal(texts(planOf(edit([1, 4], [1, 4], "字".repeat(5000)), [old]))[0]?.length, 800);
 });
 
 test("lines without a place of their own are counted", () => {
@@ -101,8 +102,9 @@ test("an edit is far when it is out of view or more than two lines from the curs
   assert.equal(far(11, [0, 5], [9, 40]), false);
   assert.equal(hintText(edit([10, 0], [12, 0], "")), "→ Edit at line 11 (Tab)");
   assert.equal(hintElsewhere(edit([10, 0], [10, 4], ""), "/project/app.py"), "→ Edit in app.py, line 11 (Tab)");
-  assert.equal(hintUnopened({ uses: 1, files: 1 }), "1 use in 1 file that is not open (speclsp: List Uses)");
-  assert.equal(hintUnopened({ uses: 3, files: 2 }), "3 uses in 2 files that are not open (speclsp: List Uses)");
+  assert.equal(doneText(1), "done: 1 edit");
+  assert.equal(doneText(0, { uses: 1, files: 1 }), "1 use in 1 file that is not open (speclsp: List Uses)");
+  assert.equal(doneText(7, { uses: 3, files: 2 }), "done: 7 edits; 3 uses in 2 files that are not open (speclsp: List Uses)");
 });
 
 test("a paste, a formatter and a large deletion are bulk changes; typing and a rename are not", () => {

@@ -441,7 +441,7 @@ local WALKED = "three = fetch(c)"
 
 specs["after the last edit one Tab too many is swallowed, once, while 'done' is shown"] = function(n)
   walked(n, false)
-  sees(n, { "2:0 done" })
+  sees(n, { "2:0 done: 1 edit" })
   n:type("<Tab>")
   sees(n, {})
   equal(n:lines()[3], WALKED)
@@ -452,7 +452,7 @@ end
 specs["after the last edit any other key, a change by others and time give Tab back"] = function(n)
   for _, keys in ipairs({ "x<BS>", "<Left>", "<Esc>", "<C-l>", "" }) do
     walked(n, false)
-    sees(n, { "2:0 done" })
+    sees(n, { "2:0 done: 1 edit" })
     n:type(keys)
     if keys == "" then
       n:lua("expire()")
@@ -464,7 +464,7 @@ specs["after the last edit any other key, a change by others and time give Tab b
     n:lua("vim.cmd.bwipeout({ bang = true })")
   end
   walked(n, false)
-  sees(n, { "2:0 done" })
+  sees(n, { "2:0 done: 1 edit" })
   n:lua("vim.api.nvim_buf_set_lines(0, 0, 0, false, { 'more' })")
   n:type("<Tab>")
   n:wait("vim.api.nvim_get_current_line() == 'three = fetch\\t(c)'", "a tab after a change")
@@ -473,7 +473,7 @@ end
 specs["after the last edit of a rename the uses in files that are not open are counted and listed; it goes on there"] = function(n)
   n:lua("fake.unopened = { uses = 1, files = 1 }")
   walked(n, false)
-  local count = "2:0 1 use in 1 file that is not open (:Speclsp uses)"
+  local count = "2:0 done: 1 edit; 1 use in 1 file that is not open (:Speclsp uses)"
   sees(n, { count })
   n:type("<Tab>")
   equal(n:lines()[3], WALKED)

@@ -128,7 +128,7 @@ def test_uses_in_files_that_are_not_open_are_counted_and_listed_and_the_rename_g
     until(lambda: window.page.locator(".tab").count() == 1, "one tab")
     rename_area(window)
     window.press("Tab", "Tab")
-    counted = "3 uses in 2 files that are not open (speclsp: List Uses)"
+    counted = "done: 1 edit; 3 uses in 2 files that are not open (speclsp: List Uses)"
     window.draws([("    return 2 * surface(box)", counted)], [])
     window.shot("uses-counted")
     window.command("speclsp: List Uses")

@@ -26,7 +26,7 @@ NEAR, FAR = 3, 10  # lines of TOTAL, from 0, that still have the old name after 
 PHRASES = "import lib\n\n\n" + "".join(f"{name} = lib.read(open_file, 1)\n" for name in "abcd")
 NO_REQUEST_S = 1.5  # several times the pause after which a request is sent
 DONE = """() => [...document.querySelectorAll(".editor-instance .view-line span > span")]
-  .some((span) => getComputedStyle(span, "::after").content === '"done"')"""
+  .some((span) => getComputedStyle(span, "::after").content === '"done:\\u00a02\\u00a0edits"')"""
 HINT = f"→ Edit at line {FAR + 1} (Tab)"
 
 VSCODE_PROGRESS = ("Saving '", "Activating Extensions...")  # its own, when the machine is slow

@@ -54,6 +54,7 @@ local M = {}
 local typed_keys = api.nvim_create_namespace("speclsp.next_edit_tail")
 local shown ---@type speclsp.ShownEdit?
 local tail ---@type speclsp.Tail?
+local accepts = 0 -- edits accepted since the user's own change
 local pending ---@type speclsp.EditRequest?
 local requested ---@type speclsp.EditRequest? the newest request, answered or not
 local followed ---@type speclsp.Text? text that is not requested again when the cursor leaves its line
@@ -275,7 +276,7 @@ end
 ---@param buf integer
 ---@param unopened speclsp.Unopened
 local function announce(buf, unopened)
-  view.draw_unopened(buf, unopened)
+  view.draw_done(buf, accepts, unopened)
   local group = api.nvim_create_augroup("speclsp.next_edit_unopened", {})
   api.nvim_create_autocmd({ "CursorMoved", "CursorMovedI", "TextChanged", "TextChangedI", "BufLeave" }, {
     group = group,
@@ -319,7 +320,7 @@ local function answered(request, err, result)
   is_unfinished = unopened ~= nil
   if same(tail, request) then
     tail.is_done = not unopened -- the count stays longer
-    view.draw_done(buf)
+    view.draw_done(buf, accepts)
     limit_tail(DONE_MS)
   end
   if unopened then
@@ -379,6 +380,7 @@ function M.changed(is_typing)
   end
   is_unfinished = false
   cancel()
+  accepts = 0
   if not M.off_reason(text.buf) then
     ask_after(is_typing and TYPING_PAUSE_MS or SETTLED_MS)
   end
@@ -502,6 +504,7 @@ local function apply(now)
   row = math.min(row, api.nvim_buf_line_count(now.buf))
   api.nvim_win_set_cursor(0, { row, col })
   report(now, edit.command.command)
+  accepts = accepts + 1
   begin_tail(now.buf)
   ask(now.client)
 end

@@ -66,7 +66,8 @@ local function words(old, new)
   return list
 end
 
---- The differences of each line; nil where a block is easier to read: the lines have no pairs, are many, or are mostly new.
+--- The differences of each line; nil where a block is easier to read: the lines have no pairs, are many, are indented
+--- anew, or are mostly new.
 ---@param old string[]
 ---@param new string[]
 ---@return speclsp.Word[][]?
@@ -76,6 +77,9 @@ local function words_of_lines(old, new)
   end
   local list, added, whole = {}, 0, 0
   for i, line in ipairs(old) do
+    if line:match("^%s*") ~= new[i]:match("^%s*") then
+      return nil
+    end
     list[i] = words(line, new[i])
     whole = whole + #vim.trim(new[i])
     for _, word in ipairs(list[i]) do

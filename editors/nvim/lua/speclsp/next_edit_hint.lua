@@ -1,5 +1,5 @@
 --- Hint of a next edit that is far away: "Edit at line 12 (Tab)" in the cursor's row of the screen; of an edit in
---- another file "Edit in app.py, line 12 (Tab)"; after the last edit "done", or the uses in files that are not open.
+--- another file "Edit in app.py, line 12 (Tab)"; after the last edit "done: 7 edits", and the uses in files that are not open.
 ---
 ---     room behind the line     at its end, before the virtual text of others; in short where only that fits
 ---     no room                  over the text, at the window's right end, or at its left end where the cursor is in the way
@@ -101,25 +101,28 @@ function M.draw(buf, line, key, file)
   draw(buf, texts(line, key, file))
 end
 
---- Draw "done": no edit follows the accepted one.
----@param buf integer
-function M.draw_done(buf)
-  draw(buf, { "done", "»" })
-end
-
 ---@param count integer
 ---@param noun string
 local function counted(count, noun)
   return ("%d %s%s"):format(count, noun, count == 1 and "" or "s")
 end
 
---- Draw the uses of the old name in files that are not open.
+--- Draw that no edit follows the accepted ones, and the uses of a renamed name in files that are not open.
 ---@param buf integer
----@param unopened speclsp.Unopened
-function M.draw_unopened(buf, unopened)
+---@param edits integer
+---@param unopened? speclsp.Unopened
+function M.draw_done(buf, edits, unopened)
+  local done = "done: " .. counted(edits, "edit")
+  if not unopened then
+    return draw(buf, { done, "done", "»" })
+  end
   local places = counted(unopened.uses, "use") .. " in " .. counted(unopened.files, "file")
-  local be = unopened.files == 1 and "is" or "are"
-  draw(buf, { ("%s that %s not open (:Speclsp uses)"):format(places, be), places, ("»%d"):format(unopened.uses) })
+  local whole = ("%s that %s not open (:Speclsp uses)"):format(places, unopened.files == 1 and "is" or "are")
+  local list = { whole, places, ("»%d"):format(unopened.uses) }
+  if edits > 0 then
+    table.insert(list, 1, done .. "; " .. whole)
+  end
+  draw(buf, list)
 end
 
 return M

@@ -179,19 +179,13 @@ function M.draw_elsewhere(buf, file, line, key)
   end
 end
 
---- Draw "done" at the cursor's line.
+--- Draw at the cursor's line that no edit follows, and the uses of a renamed name in files that are not open.
 ---@param buf integer the current buffer
-function M.draw_done(buf)
+---@param edits integer accepted in this chain
+---@param unopened? speclsp.Unopened
+function M.draw_done(buf, edits, unopened)
   shown_in = buf
-  hint.draw_done(buf)
-end
-
---- Draw the uses of the old name in files that are not open at the cursor's line.
----@param buf integer the current buffer
----@param unopened speclsp.Unopened
-function M.draw_unopened(buf, unopened)
-  shown_in = buf
-  hint.draw_unopened(buf, unopened)
+  hint.draw_done(buf, edits, unopened)
 end
 
 --- Scroll until the new lines of a hunk at the cursor are visible.
