@@ -41,6 +41,7 @@ BENCHMARKS = {
     "next-edit-gate": Benchmark(
         "editor.edit_replay.gate.next_edit_gate", "weights of the gate of next edits, fitted, and the gate's rates"
     ),
+    "next-edit-walks": Benchmark("editor.next_edit_walks", "next edits in walks through real code, edited by hand"),
     "renames": Benchmark("editor.edit_replay.renames", "next edits after a definition was renamed by program"),
     "economy": Benchmark(
         "keystrokes.economy.economy",

@@ -47,6 +47,7 @@ MEASURED: Mapping[str, Sequence[str]] = {  # by benchmark: the packages whose co
     "memory": DECODING,
     "next-edit": NEXT_EDITS,
     "next-edit-gate": NEXT_EDITS,
+    "next-edit-walks": NEXT_EDITS,
     "peers": DECODING,
     "peers-tuning": (),  # settings of other engines
     "promises": ("speclsp/engine", "speclsp/lsp"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from benchmarks import results_file
 from benchmarks.editor.edit_replay.edit_counts import Count
@@ -86,17 +86,6 @@ def lines_between(before: Sequence[str], after: Sequence[str]) -> tuple[Counter[
     return old - new, new - old
 
 
-def table(columns: Mapping[str, Mapping[str, object]]) -> str:
-    """The rates as a Markdown table."""
-    names = (
-        "packages", "states", "shown", "right", "exact", "precision", "shown_rate", "quiet_states",
-        "quiet_rate", "half_typed", "reversal_rate", "ms",
-    )  # fmt: skip
-    head = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    rows = [f"| {name} | " + " | ".join(str(figures[name]) for figures in columns.values()) + " |" for name in names]
-    return "\n".join(head + rows)
-
-
 def measured(options: argparse.Namespace) -> dict[str, dict[str, Count]]:
     """{part: {language: counts}} of the chosen parts."""
     chosen = PARTS[:2] if options.part == "all" else (options.part,)
@@ -135,9 +124,7 @@ def main(options: argparse.Namespace) -> int:
         | {"languages": {language: count.figures() for language, count in sorted(by_language.items())}}
         for part, by_language in counts.items()
     }
-    print(table(parts))
-    for part, by_language in counts.items():
-        print(f"\n{part}\n" + table({language: count.figures() for language, count in sorted(by_language.items())}))
+    print(results_file.as_text(parts))
     directory = results_file.RESULTS if options.part in ("all", BLIND) else results_file.RAW
     name = f"next-edit-{BLIND}" if options.part == BLIND else "next-edit"
     print(f"wrote {results_file.write('next-edit', {'producer': PRODUCER, 'parts': parts}, name, directory)}")

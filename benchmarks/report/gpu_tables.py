@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.report.markdown_tables import table
 from benchmarks.report.result_files import Figures, Results, newest_gpu
 
 NOT_MEASURED = "not measured"
@@ -49,11 +50,6 @@ def markdown(results: Results) -> dict[str, str]:
             real(figures.get("real", {})),
         ),
     }
-
-
-def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
-    """A Markdown table."""
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
 
 
 def at(figures: Any, *path: str) -> Any:

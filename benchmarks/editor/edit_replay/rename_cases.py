@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from benchmarks.editor.edit_replay.release_edits import BLIND_LIST, MORE, PARTS, is_held_out
 from benchmarks.editor.edit_replay.rename_truth import python_truth, typescript_truth
@@ -25,6 +26,7 @@ from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
 
+Item = TypeVar("Item")
 HELD_OUT, TUNING = PARTS[:2]
 MAX_FILES = 100  # of one language
 FILE_CHARACTERS = (1_500, 60_000)  # a shorter file has few names, and a longer one may have been generated
@@ -59,7 +61,7 @@ class Case:
 def cases(part: str, size: int, bar: terminal.ProgressLine) -> list[Case]:
     """The renames of a part, an equal number of each language where it has so many."""
     by_language = defaultdict[str, list[File]](list)
-    for file in interleaved(files(part, bar)):
+    for file in interleave([*files(part, bar).values()]):
         if len(by_language[file.language]) < MAX_FILES:
             by_language[file.language].append(file)
     drawn = [list(of_language(by_language[language])) for language in sorted(by_language)]
@@ -72,9 +74,9 @@ def checksum(chosen: Sequence[Case]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def interleave(lists: Sequence[Sequence[Case]]) -> Iterator[Case]:
+def interleave(lists: Sequence[Sequence[Item]]) -> Iterator[Item]:
     """The first of each list, then the second of each, and so on."""
-    yield from (case for row in zip_longest(*lists) for case in row if case is not None)
+    yield from (item for row in zip_longest(*lists) for item in row if item is not None)
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,11 +123,6 @@ def language_of(path: str, package: corpus.Package) -> str:
     language = cursors.LANGUAGES[PurePosixPath(path).suffix].replace("javascriptreact", "javascript")
     is_own = language.replace("typescriptreact", "typescript") in package.languages
     return language if is_own and language in TRUTHS else ""
-
-
-def interleaved(by_package: Mapping[str, Sequence[File]]) -> Iterator[File]:
-    """The first file of each package, then the second of each, and so on."""
-    yield from (file for row in zip_longest(*by_package.values()) for file in row if file is not None)
 
 
 # ── renames ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
     first         only the definition is renamed, and edit after edit is accepted: a walk to the end, or to a wrong edit
     all but one   every other place is renamed one after another, and the one that is left is wanted
-    use first     one use is renamed: the definition or another use is wanted
     quiet         every place is renamed, and no edit is right: at the last one, and at other variables of this name
 
 An edit is right if it writes the new name over one or more of the places that are left, and changes nothing else.
@@ -43,10 +42,6 @@ class RenameCount:
     left: int = 0  # states of all but one
     left_offered: int = 0
     left_right: int = 0
-    use_first: int = 0
-    use_first_offered: int = 0
-    use_first_right: int = 0
-    definition_first: int = 0
     quiet_states: int = 0
     quiet: int = 0
     same_name_states: int = 0  # quiet states in which other variables have the old name
@@ -73,10 +68,6 @@ class RenameCount:
             "all_but_one": {"states": self.left, "offered": self.left_offered, "right": self.left_right},
             "offered_rate": rate(self.left_offered, self.left),
             "precision": rate(right, offers),
-            "use_first": {
-                "states": self.use_first, "offered": self.use_first_offered, "right": self.use_first_right,
-                "definition": self.definition_first,
-            },
             "quiet": [self.quiet, self.quiet_states],
             "same_name": [self.same_name_quiet, self.same_name_states],
             "documented": self.documented,
@@ -196,7 +187,6 @@ def replay(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[E
     count.renames += 1
     yield from walk(case, producer, count)
     yield from all_but_one(case, producer, count)
-    yield from use_first(case, producer, count)
     yield from quiet(case, producer, count)
 
 
@@ -238,23 +228,6 @@ def all_but_one(case: Case, producer: EditProducer, count: RenameCount) -> Itera
             yield file.example("all but one", "wrong", proposal, last)
 
 
-def use_first(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Example]:
-    """One use is renamed, and nothing else."""
-    file = RenamedFile(case, producer, count)
-    use = edits.drawn(case.definition.uses, case.file.path, "use first")[0]
-    cursor = file.rename(use)
-    count.use_first += 1
-    proposal = file.offer(cursor)
-    if proposal is None:
-        yield file.example("use first", "missing", None, file.definition)
-        return
-    places = file.places_of(proposal)
-    count.use_first_offered, count.use_first_right = count.use_first_offered + 1, count.use_first_right + bool(places)
-    count.definition_first += file.definition in places
-    if not places:
-        yield file.example("use first", "wrong", proposal, file.definition)
-
-
 def quiet(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Example]:
     """Everything is renamed: at the last place, and at other variables of the old name, nothing is right."""
     file = RenamedFile(case, producer, count)
@@ -265,11 +238,10 @@ def quiet(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Ex
     for cursor in cursors:
         proposal = file.offer(cursor)
         if others:
-            count.same_name_states, count.same_name_quiet = (
-                count.same_name_states + 1,
-                count.same_name_quiet + (proposal is None),
-            )
+            count.same_name_states += 1
+            count.same_name_quiet += proposal is None
         else:
-            count.quiet_states, count.quiet = count.quiet_states + 1, count.quiet + (proposal is None)
+            count.quiet_states += 1
+            count.quiet += proposal is None
         if proposal is not None:
             yield file.example("quiet", "wrong", proposal, file.definition)

@@ -35,16 +35,8 @@ from speclsp.plain_text import digest
 
 PERCENTILES = (50, 90, 95)
 TRACED = (
-    "line",
-    "outcome",
-    "total_ms",
-    "prompt_tokens",
-    "cached_tokens",
-    "reused",
-    "adopted",
-    "prepared",
-    "confidence",
-)
+    "line", "outcome", "total_ms", "prompt_tokens", "cached_tokens", "reused", "adopted", "prepared", "confidence",
+)  # fmt: skip
 BINS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.01)  # of confidence
 
 
@@ -204,42 +196,3 @@ def of_condition(rows: Sequence[KeyRow], typing_s: float, processor_s: float) ->
         "kinds": {kind: of_kind([row for row in rows if row.kind == kind]) for kind in KINDS},
         "at_pauses": of_pauses(rows),
     }
-
-
-def table(condition: Mapping[str, Any]) -> str:
-    """Two tables with one line for each kind: the prompts, and the times."""
-    shares = {
-        "known": "known_prompts",
-        "cached": "cached_share",
-        "mostly new": "mostly_new",
-        "unchanged": "unchanged_share",
-        "mostly changed": "mostly_changed",
-        "reused": "from_answer_cache_or_adopted",
-        "in time": "in_time",
-        "shown": "with_suggestion",
-    }
-    lines = [" ".join([f"{'':11} {'keys':>5}", *shares])]
-    for kind, row in condition["kinds"].items():
-        cells = [shown(row[name], len(title), 100, "%") for title, name in shares.items()]
-        causes, changes = (
-            ", ".join(f"{name} {count}" for name, count in row[counts].items()) or "-"
-            for counts in ("causes", "causes_of_change")
-        )
-        lines.append(f"{kind:11} {row['count']:5} {' '.join(cells)}  new: {causes}; changed: {changes}")
-    for title in ("to_answer", "to_suggestion"):
-        lines.append(f"{title:18} {'p50':>6} {'p90':>6} {'p95':>6}")
-        for kind, row in condition["kinds"].items():
-            times = " ".join(shown(row[title][f"p{share}_ms"], 6) for share in PERCENTILES)
-            lines.append(f"{kind:18} {times}")
-    lines.append(f"at pauses: {condition['at_pauses']}")
-    lines.append(
-        f"processor: {condition['processor_s_per_minute']} s per minute of typing;"
-        f" {condition['typing_s']} s typed; keys late p99: {condition['late_keys_p99_ms']} ms;"
-        f" load before: {condition['load_before']}"
-    )
-    return "\n".join(lines)
-
-
-def shown(value: float | None, width: int, times: int = 1, unit: str = "") -> str:
-    """A number without decimals; "-" for None."""
-    return f"{value * times:.0f}{unit}".rjust(width) if value is not None else "-".rjust(width)

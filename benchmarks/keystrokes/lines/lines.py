@@ -43,7 +43,7 @@ from benchmarks import model_options, results_file
 from benchmarks.keystrokes.economy.bodies import GROUPS, Body, bodies
 from benchmarks.keystrokes.economy.typing import TypingEditor
 from benchmarks.keystrokes.language_server import ANSWER_S, Server, serving
-from benchmarks.keystrokes.lines.figures import KeyRow, by_request, of_condition, table, with_adopted_prompts
+from benchmarks.keystrokes.lines.figures import KeyRow, by_request, of_condition, with_adopted_prompts
 from benchmarks.keystrokes.lines.prompt_change import PromptChange
 from benchmarks.keystrokes.lines.schedule import AFTER_REST, SEED, keys_of
 from benchmarks.keystrokes.replay_editor import Editor, Key, Press, position
@@ -194,7 +194,7 @@ def one_busy_core() -> Iterator[None]:
 
 
 def bench(config: Config, options: argparse.Namespace) -> None:
-    """Type all bodies in each condition, print its table, write the JSON."""
+    """Type all bodies in each condition, print its figures, write the JSON."""
     with terminal.progress() as bar:
         packages = corpus.fetch(lambda done, total: bar.bytes(done, total, "fetching packages"))
         plan = bodies(packages, options.bodies, tuple(dict.fromkeys(GROUPS.values())))
@@ -213,7 +213,7 @@ def bench(config: Config, options: argparse.Namespace) -> None:
         beside = one_busy_core() if condition == LOADED else nullcontext()
         with beside, terminal.progress() as bar:
             summary[condition], rows = measure(config, plan, bar)
-        print(f"{model}, {condition}\n{table(summary[condition])}")
+        print(f"{model}, {condition}\n{results_file.as_text(summary[condition])}")
         results_file.write_raw(f"{name}-{condition}", [asdict(row) for row in rows])
         print(f"wrote {results_file.write('lines', summary, name)}", flush=True)
 

@@ -68,7 +68,7 @@ def bench(config: Config, cases: Sequence[Case]) -> None:
         "machine": machine,
     }
     name = adapter or "none"
-    print(table(name, column))
+    print(results_file.as_text({name: column}))
     model = Path(engine.model).name
     write_rows(f"{model}-{name}", cases, rows, outcomes)
     if len(cases) < places.PER_LANGUAGE * len(set(places.GROUPS.values())):
@@ -171,19 +171,6 @@ def write_rows(name: str, cases: Sequence[Case], rows: Mapping[str, Sequence[Row
         for case, row, one in zip(cases, rows[what], outcomes[what], strict=True)
     ]  # fmt: skip
     results_file.write_raw(f"{BENCH}/{name}", lines)
-
-
-def table(name: str, column: Mapping[str, Any]) -> str:
-    """The figures as text."""
-    lines = [f"{'adapter ' + name:24}" + "".join(f"{metric:>15}" for metric in METRICS)]
-    for what, label in ((CLOSED, "closers of the editor"), (BARE, "nothing right of it")):
-        lines.append(f"{label:24}" + "".join(f"{column[what][metric]['count']:>15}" for metric in METRICS))
-        lines.append(f"  nothing shown: {column[what]['nothing_because']}")
-    change = column["closed_less_bare"]["exact"]
-    lines.append(f"exact, closed less bare: {change['value']:+.1%} [{change['low']:+.1%}, {change['high']:+.1%}]")
-    for label, of in (*column["languages"].items(), *column["kinds"].items()):
-        lines.append(f"{label:24}" + "".join(f"{of[CLOSED][metric]:>15}" for metric in METRICS))
-    return "\n".join(lines)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.clock import PAUSE_MS
-from benchmarks.keystrokes.lines.figures import (
-    KeyRow,
-    of_condition,
-    of_pauses,
-    table,
-)
+from benchmarks.keystrokes.lines.figures import KeyRow, of_condition, of_pauses
 from benchmarks.keystrokes.lines.prompt_change import (
     ANCHOR,
     FIRST,
@@ -151,4 +146,3 @@ def test_figures_of_a_kind():
     assert figures["to_answer"] == {"p50_ms": 100.0, "p90_ms": None, "p95_ms": None}
     assert figures["to_suggestion"] == {"p50_ms": 2.0, "p90_ms": 100.0, "p95_ms": 100.0}
     assert condition["processor_s_per_minute"] == 20.0
-    assert "snippets 1" in table({"load_before": [0.1], **condition})
