@@ -2,7 +2,7 @@
 import { TabInputText, Uri, window, workspace } from "vscode";
 
 const MOST_DOCUMENTS = 64; // the server examines no more
-const FAMILIES = [/\.pyi?$/, /\.[cm]?[jt]sx?$/]; // files that import one another, in languages with renames across files
+const FAMILIES = [/\.pyi?$/, /\.[cm]?[jt]sx?$/, /\.go$/, /\.rs$/]; // files that import one another, in languages with renames across files
 
 /** Open the documents of tabs that may import `file`. VS Code closes them after some minutes, unless shown. */
 export async function openRestoredTabs(file: Uri): Promise<void> {

@@ -2,8 +2,9 @@
 
     from shapes import area               the name, and its uses as far as scopes decide that they mean it
     from shapes import area as surface    the name alone: the alias stays
-    import shapes                         `shapes.area`
+    import shapes                         `shapes.area`, `shapes::area`
     export { area } from "./shapes"       `size as area`: this document still exports the old name
+    package shapes                        a file of the same package: uses that no scope of its own defines
 
 A document is left alone where the name has a second definition in the scope of the import, or where that scope
 defines the new name. Imports below the top level are not examined.
@@ -24,7 +25,11 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 
 ALIAS = re.compile(r"\s+as\b")
 ALL_AS = re.compile(r"\*\s*as\s+(\w+)")
+PATH = re.compile(r"(?<![\w:])((?:\w+::)*\w+)::\Z")
+ROOTS = ("crate", "self", "super")  # of such a path
+MAX_PATH = 200  # characters left of a name that are looked at
 
+Names = Sequence[Occurrence]
 Means = Callable[[str], bool]  # True for a module, as the document writes it, that is the renamed name's
 
 
@@ -45,67 +50,51 @@ class ImportedUses:
     is_bound: bool = False  # an import defines the name in the document, under the old or the new name
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """The occurrences of both names in a document."""
+def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means, package: str = "") -> ImportedUses:
+    """The uses of a name that the document imports from a module for which `means` is true.
 
-    old: list[Occurrence]
-    new: list[Occurrence]
-
-    @classmethod
-    def of(cls, tree: SyntaxTree, old: str, new: str) -> Names:
-        end = len(tree.text)
-        of_new = bindings.occurrences(tree, new, 0, end)
-        return cls(bindings.occurrences(tree, old, 0, end, renamed_to=of_new), of_new)
-
-
-def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means) -> ImportedUses:
-    """The uses of a name that the document imports from a module for which `means` is true."""
-    statements, prefixes = list[tuple[int, int, int, Import]](), dict[str, None]()
+    `package`: the name of the module's package, in a language that has them. "." is the document's own.
+    """
+    statements, prefixes, paths = list[tuple[int, int, int, Import]](), dict[str, None](), dict[str, str]()
     for start, end in tree.imports():
         statement = tree.text[start:end]
         for entry in file_imports.read(tree.grammar, statement):
+            paths |= {name: f"{entry.module}::{name}" for name in entry.names}
             if not {old, new} & {*entry.names}:
-                prefixes |= dict.fromkeys(module_prefixes(tree.grammar, statement, entry, means))
+                prefixes |= dict.fromkeys(module_prefixes(tree.grammar, statement, entry, means, package))
             elif means(entry.module):
                 statements.append((start, end, statement.find(entry.module), entry))
-    uses, imported = list[NameUse](), list[Occurrence]()
-    names = Names.of(tree, old, new) if statements else Names([], [])
+    uses, imported, olds, news = list[NameUse](), list[Occurrence](), list[Occurrence](), list[Occurrence]()
+    if statements or package or "::" in tree.text:
+        news = bindings.occurrences(tree, new, 0, len(tree.text))
+        olds = bindings.occurrences(tree, old, 0, len(tree.text), renamed_to=news)
     for start, end, module, entry in statements:
-        inside = list(specifiers(names.old + names.new, start, end, module, entry))
-        imported += [name for name in inside if name.is_definition]
-        uses += [renamed_specifier(tree, name, old, new) for name in inside if is_fixed(name, names.old)]
-    uses += [NameUse(use.start, use.end, bindings.renamed(use, old, new)) for use in of_definitions(names, imported)]
+        inside = list(specifiers(olds + news, start, end, module, entry))
+        bound = [name for name in inside if name.is_definition and not tree.text.startswith("pub ", start)]
+        imported += bound  # not where it has an alias, or is exported again
+        uses += [renamed_specifier(tree, name, old, new) for name in inside if name in olds and name not in bound]
+    uses += [NameUse(use.start, use.end, bindings.renamed(use, old, new)) for use in of_imports(olds, news, imported)]
+    plain = of_package(tree, olds, news) if package and means(".") else behind_path(tree, olds, paths, means)
+    uses += [NameUse(use.start, use.end, new) for use in plain]
     for prefix in prefixes:
         uses += through_module(tree, prefix, old, new)
     unique = {use.start: use for use in uses}
     return ImportedUses(tuple(unique[start] for start in sorted(unique)), bool(imported))
 
 
-def defined(tree: SyntaxTree, occurrences: Sequence[Occurrence]) -> list[Occurrence]:
+def defined(tree: SyntaxTree, names: Names) -> list[Occurrence]:
     """The definitions among some occurrences that hold in the whole document and are no imports."""
-    imports = tree.imports()
-    return [
-        name for name in occurrences if is_global(name) and not any(start <= name.start < end for start, end in imports)
-    ]
+    imports, definitions = tree.imports(), [name for name in names if name.is_definition]
+    in_document = [name for name in definitions if name.defines == name.scopes[-1]]
+    return [name for name in in_document if not any(start <= name.start < end for start, end in imports)]
 
 
-def is_global(name: Occurrence) -> bool:
-    """True for a definition that holds in the whole document."""
-    return name.defines is not None and name.defines == name.scopes[-1]
-
-
-def specifiers(names: Sequence[Occurrence], start: int, end: int, module: int, entry: Import) -> Iterator[Occurrence]:
+def specifiers(names: Names, start: int, end: int, module: int, entry: Import) -> Iterator[Occurrence]:
     """The names that an import statement in `[start, end)` takes from its module. `module`: its offset in there."""
     low, high = start + module, start + module + len(entry.module)
     for name in names:
         if start <= name.start < end and not low <= name.start < high and SHORTHAND not in name.roles:
             yield name
-
-
-def is_fixed(name: Occurrence, old: Sequence[Occurrence]) -> bool:
-    """True for an old name in an import that defines nothing: it has an alias, or is exported again."""
-    return name in old and not name.is_definition
 
 
 def renamed_specifier(tree: SyntaxTree, name: Occurrence, old: str, new: str) -> NameUse:
@@ -114,18 +103,18 @@ def renamed_specifier(tree: SyntaxTree, name: Occurrence, old: str, new: str) ->
     return NameUse(name.start, name.end, new if has_alias else f"{new} as {old}")
 
 
-def of_definitions(names: Names, definitions: Sequence[Occurrence]) -> list[Occurrence]:
+def of_imports(olds: Names, news: Names, imported: Names) -> list[Occurrence]:
     """The occurrences of the old name that mean one of these definitions, under either name; themselves included."""
     result = list[Occurrence]()
-    old_definitions, new_definitions = ([name for name in of if name.is_definition] for of in (names.old, names.new))
-    for scope in dict.fromkeys(definition.defines for definition in definitions):
-        own = [definition for definition in definitions if definition.defines == scope]
+    old_definitions, new_definitions = ([name for name in names if name.is_definition] for names in (olds, news))
+    for scope in dict.fromkeys(definition.defines for definition in imported):
+        own = [definition for definition in imported if definition.defines == scope]
         if any(other.defines == scope and other not in own for other in (*old_definitions, *new_definitions)):
             continue
         known = sorted({*old_definitions, *own}, key=lambda name: name.start)
         result += [
             name
-            for name in names.old
+            for name in olds
             if name.is_variable
             and bindings.scope_of(name, known) == scope
             and bindings.scope_of(name, new_definitions) in (scope, None)
@@ -133,12 +122,23 @@ def of_definitions(names: Names, definitions: Sequence[Occurrence]) -> list[Occu
     return result
 
 
+def of_package(tree: SyntaxTree, olds: Names, news: Names) -> list[Occurrence]:
+    """The occurrences of the old name that another file of the package defines."""
+    local = [name for name in (*olds, *news) if name.is_definition]
+    uses = [name for name in olds if name.is_variable and not tree.text.startswith(".", name.start - 1)]
+    return [] if defined(tree, local) else [name for name in uses if bindings.scope_of(name, local) is None]
+
+
 # ── names of an imported module ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def module_prefixes(grammar: str, statement: str, entry: Import, means: Means) -> Iterator[str]:
+def module_prefixes(grammar: str, statement: str, entry: Import, means: Means, package: str) -> Iterator[str]:
     """The names by which a document calls the module after an import statement: `shapes`, `lib.shapes`."""
     rules = BY_NAME[grammar].imports
+    if package:
+        match = re.search(rf'(?:\b(?!import\b)(\w+)\s+)?"{re.escape(entry.module)}"', statement)
+        yield from [match[1] or package] if match is not None and means(entry.module) else ()
+        return
     if not entry.names or entry.names == ("*",):
         whole = re.search(rf"(?<![\w.\"']){re.escape(entry.module)}(?![\w.\"'])(?:\s+as\s+(\w+))?", statement)
         match = ALL_AS.search(statement) or whole
@@ -157,13 +157,23 @@ def through_module(tree: SyntaxTree, prefix: str, old: str, new: str) -> Iterato
     text, first = tree.text, prefix.partition(".")[0]
     names = bindings.occurrences(tree, first, 0, len(text))
     definitions = [name for name in names if name.is_definition]
-    imports = tree.imports()
-    for definition in definitions:
-        if is_global(definition) and not any(start <= definition.start < end for start, end in imports):
-            return
+    if defined(tree, definitions):
+        return
     ending = re.compile(rf"{re.escape(prefix)}\.{re.escape(old)}(?!\w)")
     for name in names:
         match = ending.match(text, name.start)
-        scope = bindings.scope_of(name, definitions) if match is not None and name.is_variable else None
-        if match is not None and scope is not None and (scope.start, scope.end) == (0, len(text)):
+        scope = bindings.scope_of(name, definitions) if match is not None else None
+        is_module = scope is None or (scope.start, scope.end) == (0, len(text))
+        if match is not None and name.is_variable and is_module:
             yield NameUse(match.end() - len(old), match.end(), new)
+
+
+def behind_path(tree: SyntaxTree, olds: Names, paths: dict[str, str], means: Means) -> Iterator[Occurrence]:
+    """The occurrences behind a module's path: `crate::shapes::area`. `paths`: of imported names."""
+    for name in olds:
+        match = PATH.search(tree.text, max(0, name.start - MAX_PATH), name.start)
+        if match is not None and not any(start <= name.start < end for start, end in tree.imports()):
+            first, separator, rest = match[1].partition("::")
+            path = first if first in ROOTS else paths.get(first, f"self::{first}")
+            if means(path + separator + rest):
+                yield name

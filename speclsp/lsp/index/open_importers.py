@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import posixpath
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,7 +83,9 @@ class OpenImporters:
         document = self.documents.get(name.uri)
         rules = record(document.language).imports if document is not None else None
         tree = await self._tree(document) if document is not None and rules is not None and rules.exports else None
-        if tree is None or rules is None or rules.exports is None or not rules.exports(tree.text, name.new):
+        if tree is None or rules is None or rules.exports is None:
+            return False
+        if not rules.package and not rules.exports(tree.text, name.new):
             return False
         old, new = (defined(tree, bindings.occurrences(tree, word, 0, len(tree.text))) for word in (name.old, name.new))
         wanted = None if lines is None else set(lines)
@@ -145,13 +148,18 @@ class OpenImporters:
 
     async def _read_importers(self, name: RenamedName, modules: set[str], files: dict[str, Document]) -> None:
         """Add the unopened files to `files` that may import the name from one of these modules."""
-        if (index := self.index(self.root(name.uri))) is None:
+        index, definition = self.index(self.root(name.uri)), self.documents.get(name.uri)
+        if index is None or definition is None:
             return
         known = {folded(file_path(document.uri)) for document in (*self.documents, *files.values())}
-        paths = (index.naming(self._path(uri, name.uri), name.old)[:MAX_FILES] for uri in sorted(modules))
-        for path in [path for of_module in paths for path in of_module]:
+        paths = list[str]()
+        for module in (self._path(uri, name.uri) for uri in sorted(modules)):
+            folder = posixpath.dirname(module)  # it may be the package
+            beside = index.files_in(folder) if package_of(definition) else []
+            paths += [*beside, *index.naming(module, name.old, posixpath.basename(folder))][:MAX_FILES]
+        for path in paths:
             full, state = f"{index.folder}/{path}", index.state_of(path)
-            if folded(full) in known or state is None:
+            if folded(full) in known or state is None or index.is_hidden(path):
                 continue
             known.add(folded(full))
             with suppress(OSError, ValueError):  # it cannot be read
@@ -183,14 +191,21 @@ class OpenImporters:
         return None if is_read_only else self._parser.parse(language, text, PARSE_MS)
 
     def _imported(self, name: RenamedName, document: Document, tree: SyntaxTree, modules: set[str]) -> ImportedUses:
-        """The uses in a document that imports the name from one of these modules."""
-        paths = {self._path(uri, document.uri) for uri in modules}
+        """The uses in a document that imports the name from one of these modules, or is of its package."""
+        definition = self.documents.get(name.uri)
+        package = package_of(definition) if definition is not None else ""
+        part = posixpath.dirname if package else str
+        paths = {part(self._path(uri, document.uri)) for uri in modules}
 
         @functools.cache
         def means(module: str) -> bool:
-            return self._resolved(module, document.uri) in paths
+            if package and module == ".":
+                return package_of(document) == package and part(self._path(document.uri, document.uri)) in paths
+            path = self._resolved(module, document.uri)
+            last = module.rpartition("::")[2] if "::" in module else ""  # it may be an item of the resolved file
+            return path is not None and part(path) in paths and last in ("", stem_of(path), "self", "super")
 
-        return imported_uses(tree, name.old, name.new, means)
+        return imported_uses(tree, name.old, name.new, means, package)
 
     def _resolved(self, module: str, importer: str) -> str | None:
         """The path of the file that a module means in a document: by the index, or else among the open documents."""
@@ -221,6 +236,13 @@ class OpenFiles:
 
     def files_in(self, directory: str) -> list[str]:
         return sorted(path for path in self.paths if posixpath.dirname(path) == directory)
+
+
+def package_of(document: Document) -> str:
+    """The name of a document's package; "" in a language without packages."""
+    rules = record(document.language).imports
+    match = re.search(rules.package, document.text) if rules is not None and rules.package else None
+    return match[1] if match is not None else ""
 
 
 def family_of(document: Document) -> str:

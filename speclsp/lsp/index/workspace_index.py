@@ -134,14 +134,10 @@ class WorkspaceIndex:
         """Files that import this one, the nearest first."""
 
         def query() -> list[str]:
-            return [other for other in self._naming(path)[: 2 * limit] if self._imports_file(other, path)]
+            return [other for other in self.naming(path)[: 2 * limit] if self._imports_file(other, path)]
 
         nobody: list[str] = []
         return self._visible(self._answer(("importers", path, limit), query, nobody, deadline), limit)
-
-    def naming(self, path: str, name: str) -> list[str]:
-        """Files whose imports have a file's stem or a name of it, the nearest first."""
-        return self._visible(self._naming(path, name), _MAX_PATHS)
 
     def counterparts(self, path: str) -> list[str]:
         """Tests of a file, or the files that a test is about: by their names, the nearest first."""
@@ -190,15 +186,15 @@ class WorkspaceIndex:
         """Files of a directory, those of its subdirectories excluded."""
         return sorted(self._by_directory.get(directory, ()))
 
-    def _resolve(self, module: str, from_path: str, deadline: Deadline = NEVER) -> str | None:
-        query = functools.partial(file_imports.resolve, module, from_path, self)
-        return self._answer(("module", module, from_path), query, None, deadline)
-
-    def _naming(self, path: str, *names: str) -> list[str]:
-        """Files of this one's language whose imports have its stem or one of these names, the nearest first."""
+    def naming(self, path: str, *names: str) -> list[str]:
+        """Files of this one's language whose imports have its stem or a name, the nearest first. Some may be hidden."""
         languages, leaves = family(path), (stem_of(path), *names)
         paths = dict.fromkeys(other for leaf in leaves for other in self._by_leaf.get(leaf, ()) if other != path)
         return nearest([other for other in paths if family(other) == languages], path)
+
+    def _resolve(self, module: str, from_path: str, deadline: Deadline = NEVER) -> str | None:
+        query = functools.partial(file_imports.resolve, module, from_path, self)
+        return self._answer(("module", module, from_path), query, None, deadline)
 
     def _imports_file(self, importer: str, path: str) -> bool:
         """True if an import of `importer` means the file at `path`."""

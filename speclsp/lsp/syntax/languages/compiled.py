@@ -65,7 +65,13 @@ GO = Language(
     strings_end_on_line=True,
     line_ends=("{}", " {}", "\n}"),
     indexed=".go",
-    imports=ImportRules(read=_go_imports, resolve=_go_file, starts=r"import\b"),
+    imports=ImportRules(
+        read=_go_imports,
+        resolve=_go_file,
+        starts=r"import\b",
+        exports=lambda text, name: name[:1].isupper(),
+        package=r"(?m)^package\s+(\w+)",
+    ),
 )
 
 
@@ -139,6 +145,11 @@ def _rust_file(module: str, from_path: str, files: KnownFiles) -> str | None:
     return None
 
 
+def _rust_exports(text: str, name: str) -> bool:
+    kinds = r"(?:const|async|unsafe|fn|struct|enum|union|trait|type|static|mut)\s+"
+    return re.search(rf"(?m)^pub(?:\([^)\n]*\))?\s+(?:{kinds})+{name}\b", text) is not None
+
+
 def _rust_crate(from_path: str, files: KnownFiles) -> str | None:
     for place in above(from_path):
         if files.first_existing(f"{place}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")):
@@ -161,6 +172,7 @@ RUST = Language(
         resolve=_rust_file,
         starts=r"(?:pub(?:\([^)\n]*\))?\s+)?(?:use|mod)\s",
         directory_stems=("mod",),
+        exports=_rust_exports,
     ),
 )
 

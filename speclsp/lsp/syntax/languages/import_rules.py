@@ -52,6 +52,7 @@ class ImportRules(NamedTuple):
     directory_stems: tuple[str, ...] = ()  # of the files that stand for their directory
     written_suffixes: tuple[str, ...] = ()  # of files, in a module's name
     exports: Exports | None = None  # None: imported names are not followed from file to file
+    package: str = ""  # pattern of the line that names a package, which is all files of a directory with that name
 
 
 def original_names(names: str) -> tuple[str, ...]:

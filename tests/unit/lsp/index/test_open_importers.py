@@ -99,7 +99,7 @@ def test_a_name_that_is_exported_again_or_is_a_key_keeps_its_old_name_there():
         ("m.ts", "function <area|size>() {}\n"),
         ("m.ts", "export default function <area|size>() {}\n"),
         ("m.ts", "function <area|size>() {}\nexport { size as area };\n"),
-        ("m.rs", "pub fn <area|size>() {}\n"),
+        ("m.rs", "fn <area|size>() {}\n"),
     ],
 )
 def test_a_name_that_no_other_document_can_import_is_none(path: str, text: str):
