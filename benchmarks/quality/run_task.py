@@ -8,6 +8,7 @@ Only the context and the model are timed, and the model only where its answer is
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -36,7 +37,6 @@ from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.errors import EngineError
 from speclsp.lsp.context import build, cross_file, similar_code
 from speclsp.lsp.context.cross_file import CrossFileSources
-from speclsp.lsp.context.warm_up import ROUNDS
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import folder_reader
 from speclsp.lsp.index.workspace_index import WorkspaceIndex
@@ -143,7 +143,7 @@ class TaskRunner:
             sources = replace(sources, patience_ms=variant.patience_ms)
             similar_code.FILE_WORDS.clear()
             if variant.open_before:
-                warm_up_index(index, task.path)
+                index_near(index, task.path)
         began_s = perf_counter()
         context = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
         context_ms = (perf_counter() - began_s) * 1e3
@@ -209,16 +209,15 @@ def index_for(task: Task) -> WorkspaceIndex:
     return index
 
 
-def warm_up_index(index: WorkspaceIndex, path: str) -> None:
+def index_near(index: WorkspaceIndex, path: str) -> None:
     """Do what the server does in idle time once a document is open.
 
     The names are those of the file on the disk, the expected text included. They decide which answers are cached; none
     of the answers is about this file when the completion is measured.
     """
     hidden_rule, index.hidden_rule = index.hidden_rule, lambda _path: False
-    for _round in range(ROUNDS):
-        for _step in cross_file.warm_up_steps(path, index):
-            pass
+    for _round in range(2):  # the second one has the files for which the disk took too long in the first
+        asyncio.run(cross_file.index_near(path, index, pause_s=0.0))
     index.hidden_rule = hidden_rule
 
 

@@ -14,10 +14,12 @@ from support.lsp.editor_client import Editor, Page
 from support.waiting import becomes_true
 
 from speclsp.config import Config
+from speclsp.lsp.context import cross_file
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.documents.uri_paths import lies_in
 from speclsp.lsp.index import folder_reader
+from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.server import workspace_indexes
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.server.workspace_indexes import WorkspaceIndexes, is_local
@@ -171,6 +173,33 @@ def test_a_saved_file_is_read_again_and_unreported_changes_are_found_later(root:
         assert await settled(lambda: "unreported" in workspace.modules(root))
         lay(root, {"new.py": "import later\n\n"})
         assert await settled(lambda: indexes.file_saved(uri) or "later" in workspace.modules(root))
+
+    in_workspace(lambda: Workspace(root), work)
+
+
+def test_the_files_near_the_newest_document_are_indexed_and_none_after_the_end(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    steps = list[str]()
+
+    async def index_near(path: str, index: WorkspaceIndex) -> None:
+        while True:
+            steps.append(path)
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(cross_file, "index_near", index_near)
+
+    async def work(workspace: Workspace) -> None:
+        workspace.indexes.document_opened((root / "app.py").as_uri())
+        assert await settled(lambda: "app.py" in steps), "once the folder is scanned"
+        workspace.indexes.document_opened((root / "store.py").as_uri())
+        opened = len(steps)
+        assert await settled(lambda: len(steps) > opened + 1)
+        assert set(steps[opened:]) == {"store.py"}
+        workspace.indexes.end()
+        ended = len(steps)
+        await asyncio.sleep(0.02)
+        assert len(steps) == ended
 
     in_workspace(lambda: Workspace(root), work)
 

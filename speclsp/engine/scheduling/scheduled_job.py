@@ -142,50 +142,26 @@ def ms_since(start_s: float) -> float:
     return (time.perf_counter() - start_s) * 1000
 
 
-class RequestAccounting:
-    """Writes the scheduler's metrics. The scheduler's lock guards `count_prefill`."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._prefill: Request | None = None  # the last prefill whose outcome is not known yet
-
-    def count_prefill(self, request: Request) -> None:
-        """Count the last prefill as used or wasted, now that its session's next request is here.
-
-        One that nobody waits for, an idle one, counts as neither: several requests may use it.
-        """
-        if request.idle:
-            return
-        prefill, is_another = self._prefill, is_prefill_only(request)
-        if prefill is not None and (is_another or request.session == prefill.session):
-            used = is_expected(prefill, request)
-            if not (used and is_another):  # otherwise the same prefill is continued
-                self._metrics.count("prefill_ahead_total", outcome="used" if used else "wasted")
-            self._prefill = None
-        if is_another:
-            self._prefill = request
-
-    def count_end(self, job: ScheduledJob, end: DoneEvent | ErrorEvent) -> None:
-        """Count the end of a request, its tokens and its latencies."""
-        metrics = self._metrics
-        if isinstance(end, ErrorEvent):
-            metrics.count("requests_total", stop="failed")
-            return
-        first = end.results[0]
-        if not job.prefill_only:
-            metrics.count("requests_total", stop=first.stop_type)
-        for result in end.results:
-            metrics.count("prompt_tokens_total", result.prompt_tokens)
-            metrics.count("cached_tokens_total", result.cached_tokens)
-            metrics.count("prefilled_tokens_total", result.prefilled_tokens)
-            if result.rounds:
-                tokens = len(result.tokens) - len(job.request.begin)
-                metrics.speculated(tokens, result.rounds, result.by_source)
-        if job.prefill_only:
-            return
-        if first.rounds:
-            metrics.time("ttft_ms", end.queue_ms + first.ttft_ms)
-            metrics.time("predicted_ms", first.decode_ms)
-            metrics.time("round_ms", first.decode_ms / first.rounds)
-        if not job.cancelled_s:
-            metrics.time("latency_ms", ms_since(job.submitted_s))
+def count_end(metrics: Metrics, job: ScheduledJob, end: DoneEvent | ErrorEvent) -> None:
+    """Count the end of a request, its tokens and its latencies."""
+    if isinstance(end, ErrorEvent):
+        metrics.count("requests_total", stop="failed")
+        return
+    first = end.results[0]
+    if not job.prefill_only:
+        metrics.count("requests_total", stop=first.stop_type)
+    for result in end.results:
+        metrics.count("prompt_tokens_total", result.prompt_tokens)
+        metrics.count("cached_tokens_total", result.cached_tokens)
+        metrics.count("prefilled_tokens_total", result.prefilled_tokens)
+        if result.rounds:
+            tokens = len(result.tokens) - len(job.request.begin)
+            metrics.speculated(tokens, result.rounds, result.by_source)
+    if job.prefill_only:
+        return
+    if first.rounds:
+        metrics.time("ttft_ms", end.queue_ms + first.ttft_ms)
+        metrics.time("predicted_ms", first.decode_ms)
+        metrics.time("round_ms", first.decode_ms / first.rounds)
+    if not job.cancelled_s:
+        metrics.time("latency_ms", ms_since(job.submitted_s))

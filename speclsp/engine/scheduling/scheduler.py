@@ -30,8 +30,8 @@ from speclsp.engine.scheduling.scheduled_job import (
     DoneEvent,
     ErrorEvent,
     Notify,
-    RequestAccounting,
     ScheduledJob,
+    count_end,
     is_expected,
     is_prefill_only,
     ms_since,
@@ -60,7 +60,6 @@ class Scheduler:
         self.on_device_lost: Callable[[], None] = lambda: None  # called after all requests have failed
         self.residency.on_device_lost = self.fail_all
         self.watchdog = Watchdog(self._fail_hung_step)
-        self._accounting = RequestAccounting(metrics)
         self._device_lost = ""  # the reason, once the device is known not to answer
         self._changed = threading.Condition()  # guards the fields below
         self._order: RoundOrder[ScheduledJob] = RoundOrder()
@@ -83,7 +82,6 @@ class Scheduler:
             notify=notify,
         )
         with self._changed:
-            self._accounting.count_prefill(request)
             superseded = self._superseded_by(job)
             if self._closed:
                 ended = self._cancel([job], "shutdown")
@@ -287,5 +285,5 @@ class Scheduler:
 
     def _end(self, job: ScheduledJob, end: DoneEvent | ErrorEvent) -> None:
         """Count the request and report its end."""
-        self._accounting.count_end(job, end)
+        count_end(self.metrics, job, end)
         job.notify(end)

@@ -44,12 +44,6 @@ class FimRequest:
     idle: bool = False  # background request: served only while the engine has nothing else to do
     speculate: bool = True  # False: the engine decodes without drafts; the text is the same
 
-    def continues(self, prefill: FimRequest) -> bool:
-        """True if the prompt is that of `prefill`, with more typed on its line."""
-        names = ("session", "path", "extra", "prefix", "suffix")
-        is_same = all(getattr(self, name) == getattr(prefill, name) for name in names)
-        return is_same and self.line_prefix.startswith(prefill.line_prefix)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionCost:

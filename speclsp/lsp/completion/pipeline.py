@@ -61,14 +61,12 @@ class Pipeline:
     _name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
     windows: build.Windows = field(default_factory=dict)
     selections: Selections = field(default_factory=dict)
-    prefilled_at_rest: dict[str, FimRequest] = field(default_factory=dict)  # by URI: the last one
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: forget its context, and end its stream unless it has a reader."""
         self._streams.leave(uri)
         self.windows.pop(uri, None)
         self.selections.pop(uri, None)
-        self.prefilled_at_rest.pop(uri, None)
 
     def refusal_reason(self, current: CompletionInput) -> str:
         """The reason to refuse a document, whatever its text; "" when the engine can be asked."""
@@ -208,8 +206,6 @@ class Pipeline:
         deadline_ms = max(1, round(job.completion.timeout_ms - job.elapsed_ms()))
         request = to_request(context, plan.max_tokens, deadline_ms)
         request = replace(request, session=self.engine_session(job.snapshot.uri))
-        prefill = self.prefilled_at_rest.get(job.snapshot.uri)
-        job.trace.at_rest = prefill is not None and request.continues(prefill)
         return replace(
             request,
             previous=self._cache.draft_hint(job.snapshot),

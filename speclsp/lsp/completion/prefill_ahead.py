@@ -29,7 +29,6 @@ from speclsp.lsp.completion.job import CompletionInput
 from speclsp.lsp.completion.pipeline import Pipeline
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.text_windows import line_end, line_start
-from speclsp.observability.metrics import Metrics
 
 PAUSE_S = 0.005  # clients that send a request with each key do so within a millisecond: then nothing is prefilled
 FOCUS_PAUSE_S = 0.1  # a user who looks for a file passes others by
@@ -170,7 +169,6 @@ class Prefill:
 
     _pipeline: Pipeline
     _backend: Callable[[], Backend | None]
-    _metrics: Metrics
     _wait_for_turn: Callable[[], Awaitable[None]]
     _is_computing: Callable[[Snapshot], bool]
     _has_work: Callable[[str], bool]
@@ -197,13 +195,13 @@ class Prefill:
         if new_line is not None:
             current = replace(current, snapshot=new_line)
             if works_ahead:
-                await self._compute_at_rest(uri, self._pipeline.prefill_request(current, at_rest=True))
+                await self._compute(self._pipeline.prefill_request(current, at_rest=True))
                 await self._wait_for_rest(uri)
         request = self._pipeline.prefill_request(current, at_rest=True, better=True)
         if request is not None:
             selection = self._pipeline.selections[uri]
             better = selection.better
-            if not works_ahead or await self._compute_at_rest(uri, request):
+            if not works_ahead or await self._compute(request):
                 selection.use_better(better)
 
     async def _wait_for_rest(self, uri: str) -> None:
@@ -213,18 +211,11 @@ class Prefill:
             await asyncio.sleep(POLL_S)
             await self._wait_for_turn()
 
-    async def _compute_at_rest(self, uri: str, request: FimRequest | None) -> bool:
-        is_computed = await self._compute(request)
-        if is_computed and request is not None:
-            self._pipeline.prefilled_at_rest[uri] = request
-        return is_computed
-
     async def _compute(self, request: FimRequest | None) -> bool:
         """Let the engine compute a prompt; True if it computed all of it."""
         backend = self._backend()
         if request is None or backend is None:
             return False
-        self._metrics.count("prefill_ahead_total")
         stop = "cancelled"
         async with aclosing(backend.stream(request)) as pieces:
             async for piece in pieces:

@@ -75,7 +75,7 @@ class Session:
         files = ignored or IgnoreFiles()
         client = (index_of, client_outdents, on_grown is not None)
         self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files, *client)
-        prefill = Prefill(self.pipeline, backend, metrics, self._wait_for_turn, self._is_computing, self._has_work)
+        prefill = Prefill(self.pipeline, backend, self._wait_for_turn, self._is_computing, self._has_work)
         self._prefill_ahead = PrefillAhead(prefill.at_cursor, prefill.at_rest)
         self.next_suggestion = NextSuggestion(self._prepare_next)
         self._jobs: dict[str, CompletionJob] = {}  # by URI: one at a time
@@ -120,7 +120,6 @@ class Session:
         job.deadline = loop.call_later(job.completion.timeout_ms / 1000, self._deadline_passed, job)
         if prepared is not None and (job.trace.reused or job.trace.adopted):
             job.trace.prepared = True
-            self.metrics.count("prepared_used_total")
         if prepared is not None and prepared.context is not None:  # the suggestions that follow continue from there
             self.pipeline.restore_context(uri, prepared.context)
         return await self._answer(job)
@@ -150,7 +149,6 @@ class Session:
         """Drop all cached answers, and cache or adopt nothing that is under way: other settings or models apply now."""
         self.cache.clear()
         self.pipeline.selections.clear()
-        self.pipeline.prefilled_at_rest.clear()
         self._prefill_ahead.end_work()
         for job in self._jobs.values():
             job.outdated = True
@@ -230,7 +228,6 @@ class Session:
         job.stream, job.trace.adopted = stream, True
         if stream.start is not None:
             job.trace.stream_started(stream.start)
-        self.metrics.count("adopted_total")
 
     async def _answer(self, job: CompletionJob) -> Outcome:
         """Wait for the job's outcome. The job is given up when its last waiter, of menu and inline, is cancelled."""
@@ -266,10 +263,9 @@ class Session:
             self._streams.drop(job.stream)
         if job.is_cacheable(outcome):
             self.cache.store(job.snapshot, outcome.suggestions, job.request.wanted, outcome.reason)
-        if job.is_joined and (shown_for := self.next_suggestion.request_of(job)) is not None:
-            self.metrics.count("joined_total")
-            if self._on_grown is not None:
-                self._on_grown(shown_for)
+        shown_for = self.next_suggestion.request_of(job) if job.is_joined else None
+        if shown_for is not None and self._on_grown is not None:
+            self._on_grown(shown_for)
         self._end(job, outcome)
 
     async def _wait_for_turn(self) -> None:
@@ -305,7 +301,6 @@ class Session:
         after_accept, snapshot = preparation.input, preparation.input.snapshot
         if snapshot.uri in self._jobs or not self.pipeline.may_prepare(after_accept):
             return None
-        self.metrics.count("prepared_total")
         request, completion = CompletionRequest(after_accept), with_several_lines(self.config.completion)
         first_line, context = preparation.first_line, self.pipeline.fork_context(snapshot.uri)
         job = CompletionJob(request, completion, prepares_next=True, first_line=first_line, context=context)

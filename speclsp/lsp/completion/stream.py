@@ -81,7 +81,6 @@ class Stream:
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     max_tokens: int = field(init=False)  # of the plan that it began with
-    _prepared: SuggestionPlan | None = None  # the last plan that was prepared
     _repeated_ids: int = 0  # of the earlier stream that it continues, still to come again
 
     def __post_init__(self) -> None:
@@ -156,9 +155,6 @@ class Stream:
                         self._end(piece.cost.stop_type or "eos")
                     elif not self.stop:
                         self._check_end(stop_engine=False)
-                        if not self.stop and self.plan is not None and self.plan is not self._prepared:
-                            self._prepared = self.plan
-                            self.plan.prepare()  # between two rounds of the engine: its last round then costs less
                     if self.stop:
                         break
         except Exception as error:  # its reader decides how to handle it

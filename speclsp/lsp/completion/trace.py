@@ -42,7 +42,6 @@ class Trace:
     reused: bool = False  # answered without the engine
     adopted: bool = False  # from the stream of an older request, typed through by the user
     prepared: bool = False  # reused or adopted from a preparation
-    at_rest: bool = False  # its prompt was computed while the cursor rested
     line: int = 0  # of the document, from 0
     column: int = 0  # in the editor's units, from 0
     waited_ms: float = 0.0  # debounce

@@ -9,6 +9,7 @@ Elsewhere a better selection is looked for only while the cursor rests: completi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -34,7 +35,7 @@ _STEP_CHARACTERS = 8192
 LINES_A_SELECTION = 4  # of one scope: a better selection is looked for once in so many lines
 _MODULES = 8  # whose importers are searched
 _IMPORTERS = 8  # of each
-READS = Deadline(0.004, lambda: 0.0)  # of the warm-up: it never passes, and each file may take 4 ms
+READS = Deadline(0.004, lambda: 0.0)  # of `index_near`: it never passes, and each file may take 4 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +140,22 @@ def _candidates(
     imports = [statement for text in place.imports for statement in file_imports.read(place.language, text)]
     ends = zip(("above", "below"), own_cut_off(place), strict=True)
     own = [similar_code.SourceFile(place.path, text, f"{place.uri} {end}") for end, text in ends if text]
-    for file in own:  # they change with every line, so no warm-up can index them
+    for file in own:  # they change with every line, so none was indexed before
         similar_code.FILE_WORDS.get(file.text, NEVER, file.key)
     deadline = Deadline.after_ms(sources.patience_ms, sources.clock)
     near = near_files(place.path, imports, index, files, deadline) if index is not None else ()
     chunks, is_complete = similar_code.candidates(place, chain(own, files, near), deadline)
-    late = not is_complete or deadline.passed()
-    if late and index is not None:
-        index.on_late(place.path)
-    return chunks, late
+    return chunks, not is_complete or deadline.passed()
 
 
-def warm_up_steps(path: str, index: WorkspaceIndex) -> Iterator[None]:
-    """Read the files near the document at `path` and index their words, one file in each step."""
+async def index_near(path: str, index: WorkspaceIndex, pause_s: float = 0.02) -> None:
+    """Read the files near the document at `path` and index their words, with a pause after each file.
+
+    The few milliseconds of one search are enough for files that are indexed.
+    """
     for file in islice(near_files(path, index.imports(path), index, (), READS), similar_code.FILES):
         similar_code.FILE_WORDS.get(file.text, NEVER, file.key)
-        yield
+        await asyncio.sleep(pause_s)
 
 
 def own_cut_off(place: ChunkPlace) -> tuple[str, str]:

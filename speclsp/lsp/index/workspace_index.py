@@ -67,7 +67,6 @@ class WorkspaceIndex:
         self.folder = file_path(folder).rstrip("/")
         self.hidden_rule = hidden_rule
         self.on_stale: Callable[[str], None] = lambda _path: None  # a file has changed since it was read
-        self.on_late: Callable[[str], None] = lambda _path: None  # a context of this document lacked time
         self._files: dict[str, IndexedFile] = {}  # by folded path
         self._by_stem: Places = {}
         self._by_directory: Places = {}

@@ -105,11 +105,6 @@ class SuggestionPlan(CutRules):
             return False
         return len(text) >= _MAX_CHARACTERS or self.cut(normal_newlines(text)).final
 
-    def prepare(self) -> None:
-        """Do the part of the syntax check that no generated text is needed for, while the model generates it."""
-        if self.check is not None:
-            self.check.prepare(parse_clock_s() + CHECK_MS / 1000)
-
     def to_suggestion(self, text: str, *, complete: bool = True, cuts: Cuts | None = None) -> Suggestion | NoSuggestion:
         """The suggestion for a generated text; `complete`: the model ended it, not a limit in mid-line.
 

@@ -52,11 +52,6 @@ class SyntaxCheck:
     _errors_now: int | None = field(default=None, init=False)
     _is_window: bool = field(default=False, init=False)
 
-    def prepare(self, deadline: float) -> None:
-        """Count the errors without a suggestion, which are known before any text, ahead of the first check."""
-        if not self._is_long() and self.tree.count_errors():
-            self._least_errors_now(deadline)
-
     def check(self, text: str, end: int, deadline: float, *, truncated: bool = False) -> Verdict:
         """The verdict on `text` in place of `[cursor, end)`, when each text has its best ending.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from speclsp.config import Config
-from speclsp.lsp.context.warm_up import WarmUp
+from speclsp.lsp.context import cross_file
 from speclsp.lsp.documents.uri_paths import IS_WINDOWS, file_path, path_inside
 from speclsp.lsp.index.folder_reader import FolderReader, Job
 from speclsp.lsp.index.workspace_index import WorkspaceIndex
@@ -49,7 +49,7 @@ class WorkspaceIndexes:
         if folder is None and is_local(root) and len(self._folders) < MAX_FOLDERS:
             folder = self._folders[root] = IndexedFolder(root, uri, self)
         elif folder is not None:
-            folder.warm_up(folder.path_of(uri))
+            folder.index_near(folder.path_of(uri))
 
     def document_edited(self) -> None:
         """A document was edited: let the threads rest for longer."""
@@ -126,18 +126,17 @@ class IndexedFolder:
         self.index = WorkspaceIndex(
             self.path, lambda path: owner.is_hidden(f"{self.path}/{path}", root, self.rules_applied)
         )
-        self._warm_up, near = WarmUp(self.index), self.path_of(first)
+        self._indexing, near = self._loop.create_future(), self.path_of(first)
         self._reader = FolderReader(
             self.index,
             self._loop.call_soon_threadsafe,
             near,
             lambda: self._documents.config.completion.disabled_globs,
             self._files_listed,
-            lambda: self.warm_up(near),
+            lambda: self.index_near(near),
             owner.rest_s,
         )
         self.index.on_stale = lambda path: self._reader.put(Job([path]))
-        self.index.on_late = self.warm_up
         self._start_timer = self._loop.call_later(START_S, self._reader.start)
 
     @property
@@ -151,10 +150,11 @@ class IndexedFolder:
         path = path_inside(path, self.path) or path
         return path.encode("utf-8", "replace").decode("utf-8")
 
-    def warm_up(self, path: str) -> None:
-        """Read the files near a document, if they may be shown."""
-        if self._documents.config.context.cross_file_tokens > 0:
-            self._warm_up.add(path)
+    def index_near(self, path: str) -> None:
+        """Index the words of the files near a document, unless another is opened meanwhile."""
+        self._indexing.cancel()
+        if self._documents.config.context.cross_file_tokens > 0 and not self.index.is_hidden(path):
+            self._indexing = self._loop.create_task(cross_file.index_near(path, self.index))
 
     def file_saved(self, path: str) -> None:
         """A file was written. After RESCAN_S this triggers a scan of the whole folder."""
@@ -174,7 +174,7 @@ class IndexedFolder:
 
     def end(self) -> None:
         """End the thread."""
-        self._warm_up.stop()
+        self._indexing.cancel()
         self._start_timer.cancel()
         self._reader.end()
 

@@ -40,7 +40,6 @@ local function next_edit(params)
     },
     textDocument = fake.edit.document or params.textDocument,
     kind = "edit",
-    placeholder = fake.edit.placeholder,
   }
   return { edits = { edit } }
 end

@@ -31,7 +31,6 @@ async def test_the_prefilled_prompt_is_the_prompt_of_the_request_that_follows():
     assert prefill.max_tokens == 0 and request.max_tokens > 0
     for name in ("prefix", "line_prefix", "suffix", "session", "extra", "path"):
         assert getattr(prefill, name) == getattr(request, name)
-    assert scripted.metrics.total("prefill_ahead_total") == 1
 
 
 async def test_nothing_is_prefilled_if_a_request_or_a_key_follows_at_once():
@@ -134,16 +133,10 @@ def computed_at_rest(scripted: ScriptedSession) -> list[FimRequest]:
 async def test_where_the_cursor_rests_its_prompt_is_computed_and_then_that_of_a_new_line(soon: None):
     scripted = ScriptedSession(ScriptedBackend("total = 0"))
     focus(scripted, at(LOOP + "\nprint(count)\n", len(LOOP)))
-    await until(lambda: computed_at_rest(scripted) and scripted.session.pipeline.prefilled_at_rest)
+    await until(lambda: computed_at_rest(scripted))
     here, below = scripted.backend.requests
     assert prompt(here) == (LOOP, "\nprint(count)\n") and not here.idle
     assert prompt(below) == (LOOP + "\n", "\nprint(count)\n") and below.idle
-    scripted.session.document_changed(URI, captured(LOOP + "\n    "))
-    entered = at(LOOP + "\n    \nprint(count)\n", len(LOOP) + 5, version=2)
-    await scripted.texts(entered)
-    assert scripted.traces[-1].at_rest, "explain says so"
-    await scripted.texts(at(LOOP + "\nprint(count)\n", 4, version=3))
-    assert not scripted.traces[-1].at_rest
 
 
 async def test_the_server_notices_a_rest_after_an_edit_by_itself(soon: None):
@@ -239,18 +232,13 @@ async def test_each_step_at_rest_waits_for_the_work_at_the_cursor(soon: None):
     scripted.session.close()
 
 
-async def test_other_settings_end_the_work_at_rest_and_a_closed_document_is_forgotten(soon: None):
-    scripted = ScriptedSession(ScriptedBackend("", "", "", "slow" * 20, round_s=0.01))
+async def test_other_settings_end_the_work_at_rest(soon: None):
+    scripted = ScriptedSession(ScriptedBackend("", "slow" * 20, round_s=0.01))
     focus(scripted, at(LOOP))
-    await until(lambda: scripted.session.pipeline.prefilled_at_rest)
-    scripted.session.document_closed(URI)
-    assert scripted.session.pipeline.prefilled_at_rest == {}
-    focus(scripted, at(LOOP))
-    await until(lambda: len(scripted.backend.streamed) == 4 and scripted.backend.streamed[3])
+    await until(lambda: len(scripted.backend.streamed) == 2 and scripted.backend.streamed[1])
     scripted.session.apply_config(replace(scripted.session.config))
     await asyncio.sleep(0.05)
-    assert len(scripted.backend.streamed[3]) < len("slow" * 20)
-    assert scripted.session.pipeline.prefilled_at_rest == {}
+    assert len(scripted.backend.streamed[1]) < len("slow" * 20)
 
 
 @given(st.text(alphabet="ab(){}[] \n\r", max_size=30).map(lambda text: text.replace("\r", "\r\n")), st.data())

@@ -215,20 +215,3 @@ def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kin
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
     indents = {line[:1] for line in suggestion.text.split("\n")[1:] if line[:1] in ("\t", " ")}
     assert not style or "*" in suggestion.text or indents <= {"\t" if style == "tabs" else " ", " "}
-
-
-@settings(max_examples=60)
-@given(st.sampled_from(sorted(SOURCES)), st.sampled_from(KINDS), st.integers(0, 2**32), st.booleans())
-def test_a_plan_prepared_while_the_model_generates_makes_the_same_suggestion(
-    language: str, kind: str, seed: int, kept: bool
-):
-    snapshot, output = hole(language, kind, seed, kept)
-    tree = PARSER.parse(language, snapshot.text, 10_000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postprocess, "CHECK_MS", 10_000.0)  # a budget that ends decides what is checked
-        patch.setattr(postprocess, "REPAIR_MS", 10_000.0)
-        at_once, prepared = (postprocess.plan(snapshot, tree, CONFIG) for _ in range(2))
-        if isinstance(at_once, NoSuggestion) or isinstance(prepared, NoSuggestion):
-            return
-        prepared.prepare()
-        assert prepared.to_suggestion(output) == at_once.to_suggestion(output)

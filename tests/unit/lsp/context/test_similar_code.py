@@ -1,4 +1,4 @@
-"""Similar code within a deadline, and the warm-up of the index cache that makes the deadline enough."""
+"""Similar code within a deadline, and the index of near files that makes the deadline enough."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclsp.config import ContextConfig
-from speclsp.lsp.context import build, cross_file, selection, similar_code, warm_up
+from speclsp.lsp.context import build, cross_file, selection, similar_code
 from speclsp.lsp.context.chunk import ChunkPlace
 from speclsp.lsp.context.cross_file import CrossFileSources
-from speclsp.lsp.context.warm_up import WarmUp
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import file_cache, folder_reader
 from speclsp.lsp.index.deadline import NEVER, Deadline
@@ -114,7 +113,7 @@ def test_the_cache_of_word_indexes_is_bounded_and_has_one_for_each_file():
     assert cache.get("x" * 5000, NEVER, "long.py") is not None, "one file is indexed, however long"
 
 
-# ── warm-up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── near files ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MAIN = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    \n"
 NEAR = "from shop.client import connect\n\n\ndef other(address):\n    client = connect(address)\n    client.order()\n"
@@ -162,66 +161,25 @@ def shown(
     return {chunk.path for chunk in context.extra}
 
 
-def warm(index: WorkspaceIndex, *paths: str) -> None:
-    """Run the warm-up of some documents to its end."""
-
-    async def run() -> None:
-        warming = WarmUp(index)
-        for path in paths:
-            warming.add(path)
-        while warming.is_busy:
-            await asyncio.sleep(0.001)
-
-    asyncio.run(run())
-
-
-def test_what_the_warm_up_has_read_is_shown_when_there_is_no_time(root: Path, index: WorkspaceIndex, monkeypatch):
+def test_near_files_that_are_indexed_are_shown_when_there_is_no_time(root: Path, index: WorkspaceIndex, monkeypatch):
     monkeypatch.setattr(cross_file, "READS", NEVER)
     assert shown(root, index) == set()
-    warm(index, "main.py")
+    asyncio.run(cross_file.index_near("main.py", index, pause_s=0.0))
     assert "near.py" in shown(root, index)
     similar_code.FILE_WORDS.clear()
     assert shown(root, index) == set()
 
 
-def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_rest(root: Path, index: WorkspaceIndex):
-    late: list[str] = []
-    index.on_late = late.append
+def test_a_late_context_is_repeated_at_the_next_rest(root: Path, index: WorkspaceIndex):
     current = selection.Selection()
     shown(root, index, current)
-    assert late == ["main.py"] and current.place is None
-    shown(root, index, current)
-    assert late == ["main.py"], "a request does not search again"
+    assert current.place is None
+    shown(root, index, current, in_time=True)
+    assert current.place is None, "a request does not search again"
     shown(root, index, current, better=True)
-    assert late == ["main.py"] * 2 and current.place is None
+    assert current.place is None
     shown(root, index, current, in_time=True, better=True)
-    assert late == ["main.py"] * 2 and current.place is not None
-
-
-def test_the_warm_up_takes_a_bounded_number_of_documents_and_none_once_stopped(index: WorkspaceIndex, monkeypatch):
-    warmed = list[str]()
-    monkeypatch.setattr(cross_file, "warm_up_steps", lambda path, index: warmed.append(path) or iter(()))
-    warm(index, *(f"{n}.py" for n in range(100)))
-    assert len(set(warmed)) == warm_up.MAX_WAITING
-
-    async def stopped() -> None:
-        warming = WarmUp(index)
-        warming.add("main.py")
-        warming.stop()
-        await asyncio.sleep(2 * warm_up.BETWEEN_S)
-
-    asyncio.run(stopped())
-    assert "main.py" not in warmed
-
-
-def test_an_error_of_the_warm_up_stops_it_and_is_logged_without_text(index: WorkspaceIndex, monkeypatch, caplog):
-    def fails(path: str, index: WorkspaceIndex):
-        raise ValueError("quoting the secret text")
-        yield
-
-    monkeypatch.setattr(cross_file, "warm_up_steps", fails)
-    warm(index, "main.py", "near.py")
-    assert caplog.text.count("ValueError") == 1 and "secret" not in caplog.text
+    assert current.place is not None
 
 
 def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
