@@ -59,8 +59,7 @@ class Request:
     sources: tuple[str, ...] = ()  # only these drafters are used, for experiments; (): all
     gamma: int | None = None  # a fixed number of guesses per round; None: the policy decides
     heal: bool = True  # token healing: back up over the partial word before the cursor and respell it
-    previous: str = ""  # an earlier suggestion, rejected or typed into: a source of drafts
-    draft_window: str = ""  # a text that the completion is expected to repeat with few changes: a source of drafts
+    previous: str = ""  # a text that the completion is expected to repeat, as an earlier suggestion: a source of drafts
     session: str = ""
     n: int = 1  # different completions requested
     round_logprobs: bool = False  # report the tokens' own log-probabilities in each Piece, at negligible cost
@@ -87,7 +86,7 @@ class Piece:
 
     text: str
     tokens: tuple[int, ...]
-    source: str  # the drafter of the guesses: "reuse" | "window" | "ngram" | "model" | "" (plain step)
+    source: str  # the drafter of the guesses: "reuse" | "ngram" | "model" | "" (plain step)
     drafted: int
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float

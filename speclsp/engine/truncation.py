@@ -51,7 +51,6 @@ def truncate(request: Request, limits: TextLimits) -> Request:
     others: dict[str, object] = {
         "filename": request.filename[-NAME_CHARACTERS:],
         "previous": request.previous[:most],
-        "draft_window": request.draft_window[:most],
         "stop": possible_stops(request.stop, min(request.max_tokens, limits.context_tokens) * limits.longest_token),
     }
     changed = {name: value for name, value in (prompt | others).items() if value != getattr(request, name)}

@@ -29,7 +29,6 @@ REQUESTS = st.builds(
     suffix=TEXTS,
     raw_prompt=st.none() | TEXTS | st.builds("{}<P>{}<S>{}<M>{}".format, TEXTS, TEXTS, TEXTS, TEXTS),
     previous=TEXTS,
-    draft_window=TEXTS,
     extra=EXTRAS.map(tuple),
     stop=st.lists(TEXTS, max_size=3).map(tuple),
     max_tokens=st.integers(0, 4),
@@ -44,7 +43,7 @@ def prompt_of(request: Request) -> tuple[object, ...]:
 def test_a_request_is_bounded_and_a_second_truncation_changes_nothing(request: Request):
     short = truncate(request, LIMITS)
     assert truncate(short, LIMITS) is short
-    assert max(map(len, (short.prefix, short.line_prefix, short.suffix, short.previous, short.draft_window))) <= MOST
+    assert max(map(len, (short.prefix, short.line_prefix, short.suffix, short.previous))) <= MOST
     assert len(short.raw_prompt or "") <= 4 * MOST + len("".join(TEMPLATE))
     assert sum(len(item.text) for item in short.extra) <= MOST
     assert len(short.extra) <= 4
@@ -58,7 +57,6 @@ def test_the_text_nearest_to_the_cursor_and_the_most_relevant_snippets_are_kept(
     assert request.suffix.startswith(short.suffix)
     assert request.extra[len(request.extra) - len(short.extra) :] == short.extra
     assert request.previous.startswith(short.previous)
-    assert request.draft_window.startswith(short.draft_window)
 
 
 @given(REQUESTS)

@@ -26,7 +26,7 @@ def load(job: dict[str, Any]) -> Answer:
 
     def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, log: TokenLog) -> None:
         request = Request(raw_prompt="", max_tokens=max_tokens, cache_prompt=not cold, **changes(modes[mode]))
-        prompt = Prompt(ids=ids, max_tokens=max_tokens, heal=b"", previous=[], window=[], left_out=[])
+        prompt = Prompt(ids=ids, max_tokens=max_tokens, heal=b"", previous=[], left_out=[])
         for piece in RunningCompletion(engine, request, prompt, threading.Event()):
             log(piece.tokens)
 

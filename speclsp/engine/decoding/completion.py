@@ -19,13 +19,7 @@ from speclsp.config import EngineConfig
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.branches import BranchReporter, RecordingSampler
-from speclsp.engine.decoding.drafters import (
-    Drafter,
-    ModelDrafter,
-    NGramDrafter,
-    ReuseDrafter,
-    WindowDrafter,
-)
+from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter
 from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import MAX_MODEL_GAMMA, Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
@@ -130,8 +124,6 @@ class CompletionEngine:
         prompter, stop = self.prompter, self.prompter.stop_tokens
         if prompt.previous:
             drafters.append(ReuseDrafter(prompt.previous, start=len(prompt.ids)))
-        if prompt.window:
-            drafters.append(WindowDrafter(prompt.window, start=len(prompt.ids)))
         ngram = NGramDrafter(prompt.left_out)
         if prompt.heal:  # by characters, while a partial word is respelled
             drafters.append(

@@ -1,4 +1,4 @@
-"""Sources of draft tokens: an earlier suggestion, a window to repeat, n-grams of the text, a draft model.
+"""Sources of draft tokens: a text that is likely repeated, n-grams of the text, a draft model.
 
 A drafter is anything with `propose`. A wrong guess costs time and never changes the text. The policy knows a drafter by
 its source, its `Prior` and the time of its guesses alone. `pick` tells a drafter that has logits how to choose from
@@ -52,7 +52,7 @@ NO_PRIOR = Prior(alphas={0: 0.6})
 class Drafter(Protocol):
     """Guesses the next tokens."""
 
-    source: str  # its name in results and metrics: "reuse" | "window" | "ngram" | "model"
+    source: str  # its name in results and metrics: "reuse" | "ngram" | "model"
     is_free: bool  # True if `propose` takes negligible time
     prior: Prior
 
@@ -77,68 +77,41 @@ class FreeDrafter:
 
 
 class ReuseDrafter(FreeDrafter):
-    """Guesses that an earlier suggestion, which the user typed into or past, continues as it did.
+    """Guesses that the completion repeats a text: an earlier suggestion, or the lines that an edit model rewrites.
+
+    A pointer stands in the text behind the last token that the completion repeated. After a token that differs, the
+    longest match of the last tokens in the text moves the pointer. Without a match, the token is taken for one that
+    replaces the text's. Call `propose` with longer and longer texts of one completion.
 
     Args:
-        previous: the earlier suggestion's tokens, from where this completion starts.
+        previous: the text's tokens, from where this completion starts.
         start: where the completion starts in `ids`.
     """
 
     source = "reuse"
-    prior = Prior(alphas={0: 0.6, 3: 0.85, 8: 0.93, 16: 0.97, 32: 0.99}, ends_as_wanted=True)
-    MATCH_TOKENS = 3  # after the two texts diverged, the last 1 to 3 tokens locate the position again
-    TYPED_TOKENS = 8  # strength of a match at its beginning: the user typed the suggestion's own first characters
-
-    def __init__(self, previous: Sequence[int], start: int) -> None:
-        self.previous, self.start = list(previous), start
-
-    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
-        done = list(ids[self.start :])
-        if self.previous[: len(done)] == done:
-            return Guess(self.previous[len(done) : len(done) + k], strength=self.TYPED_TOKENS + len(done))
-        for n in range(min(self.MATCH_TOKENS, len(done)), 0, -1):
-            at = find_last(self.previous, done[-n:])
-            if at >= 0:
-                return Guess(self.previous[at + n : at + n + k], strength=n)
-        return Guess([])
-
-
-class WindowDrafter(FreeDrafter):
-    """Guesses that the completion repeats a window of text, as the answer of an edit model does.
-
-    A pointer stands in the window behind the last token that the completion repeated. After a token that differs, the
-    longest match of the last tokens in the window moves the pointer. Without a match, the token is taken for one that
-    replaces the window's. Call `propose` with longer and longer texts of one completion.
-
-    Args:
-        window: its tokens.
-        start: where the completion starts in `ids`.
-    """
-
-    source = "window"
-    prior = Prior(  # a guess, before any measurement of a tuned model: the first difference costs at most one window
+    prior = Prior(  # a guess, before any measurement of a tuned model: the first difference costs at most one guess
         alphas={0: 0.5, 1: 0.55, 2: 0.7, 3: 0.8, 5: 0.88, 8: 0.93, 16: 0.97, 32: 0.98, 64: 0.99}, ends_as_wanted=True
     )
-    WHOLE_TOKENS = 64  # strength before any difference: all of the window is a likely continuation
+    WHOLE_TOKENS = 64  # strength before any difference: all of the text is a likely continuation
     MATCH_TOKENS = 16  # the longest match that is looked for
     SURE_TOKENS = 3  # a match of that length is not taken back: the next ones are not before it
     BACK_TOKENS = 4  # a match may begin that far before the last sure one
 
-    def __init__(self, window: Sequence[int], start: int) -> None:
-        self.window, self.start = list(window), start
+    def __init__(self, previous: Sequence[int], start: int) -> None:
+        self.previous, self.start = list(previous), start
         self.followed = 0  # tokens of the completion that have moved the pointer
-        self.at = self.sure = 0  # positions in the window: the pointer, and the pointer after the last sure match
+        self.at = self.sure = 0  # positions in the text: the pointer, and the pointer after the last sure match
         self.strength = self.WHOLE_TOKENS
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         for end in range(self.start + self.followed, len(ids)):
             self.follow(ids[max(self.start, end + 1 - self.MATCH_TOKENS) : end + 1])
         self.followed = len(ids) - self.start
-        return Guess(self.window[self.at : self.at + k], self.strength)
+        return Guess(self.previous[self.at : self.at + k], self.strength)
 
     def follow(self, last: Sequence[int]) -> None:
         """Move the pointer for the newest token of the completion, the last one of `last`."""
-        if self.at < len(self.window) and self.window[self.at] == last[-1]:
+        if self.at < len(self.previous) and self.previous[self.at] == last[-1]:
             self.at, self.strength = self.at + 1, self.strength + 1
         else:
             at, matched = self.longest_match(last)
@@ -149,9 +122,9 @@ class WindowDrafter(FreeDrafter):
     def longest_match(self, last: Sequence[int]) -> tuple[int, int]:
         """(the position behind the longest match of the end of `last`, its length); the first among equals."""
         best_at, best = 0, 0
-        for at in range(max(0, self.sure - self.BACK_TOKENS), len(self.window)):
+        for at in range(max(0, self.sure - self.BACK_TOKENS), len(self.previous)):
             matched = 0
-            while matched < min(len(last), at + 1) and self.window[at - matched] == last[-1 - matched]:
+            while matched < min(len(last), at + 1) and self.previous[at - matched] == last[-1 - matched]:
                 matched += 1
             if matched > best:
                 best_at, best = at + 1, matched

@@ -53,7 +53,6 @@ class Prompt:
     max_tokens: int  # of the completion: the request's, lowered to what the context leaves
     heal: bytes  # the first tokens must spell it; it is not part of the completion
     previous: list[int]  # the request's `previous`, from where the completion starts, healing included
-    window: list[int]  # the request's `draft_window`, from where the completion starts, healing included
     left_out: list[int]  # text that did not fit into the prompt; n-grams are drafted from it
     left_out_tokens: int | None = 0  # the number of all such tokens; None: some were never counted
     truncated: bool = False  # something did not fit: text around the cursor, or snippets of other files
@@ -267,13 +266,11 @@ class Prompter:
         previous = self.encode(heal + request.previous, keep=False)
         if not request.previous:
             previous = previous[:-1]  # the partial word's tokens; its last one is likely to grow into a longer one
-        window = self.encode(heal + request.draft_window, keep=False) if request.draft_window else []
         return Prompt(
             ids=ids,
             max_tokens=min(request.max_tokens, self.context_tokens - len(ids)),
             heal=heal.encode("utf-8", "replace"),
             previous=previous[: self.context_tokens],
-            window=window[: self.context_tokens],
             left_out=left_out,
             left_out_tokens=None if request.is_truncated else len(left_out),
             truncated=truncated or bool(left_out) or request.is_truncated,

@@ -66,7 +66,6 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         sampling=fields.choice("sampling", "coupled", "rejection"),
         heal=fields.flag("heal", True),
         previous=fields.text("previous"),
-        draft_window=fields.text("draft_window"),
         n=n,
         round_logprobs=fields.flag("round_logprobs", False),
         begin=fields.tokens("begin", config.engine.context_tokens),

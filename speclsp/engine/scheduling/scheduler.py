@@ -247,7 +247,7 @@ class Scheduler:
         chars = 0
         if first_of is not None:
             texts = (first_of.raw_prompt or "", first_of.prefix, first_of.line_prefix, first_of.suffix)
-            extra = (first_of.previous, first_of.draft_window, *(extra.text for extra in first_of.extra))
+            extra = (first_of.previous, *(extra.text for extra in first_of.extra))
             chars = sum(map(len, (*texts, *extra)))
         expected_s = getattr(completer, "step_ms", 0.0) / 1000 + chars * READ_S
         self.watchdog.begin(expected_s, self._passes)

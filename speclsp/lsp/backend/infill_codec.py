@@ -20,7 +20,7 @@ def request_body(request: FimRequest) -> dict[str, object]:
         return body
     kept = {name: value for name, value in body.items() if not name.startswith("input_")}
     stop = {"stop": list(request.stop)} if request.stop else {}
-    return kept | stop | {"prompt": request.raw_prompt, "draft_window": request.draft_window, "heal": False}
+    return kept | stop | {"prompt": request.raw_prompt, "heal": False}
 
 
 def infill_body(request: FimRequest) -> dict[str, object]:

@@ -37,8 +37,7 @@ class FimRequest:
         None  # a whole prompt with its markers, instead of the text around the cursor; local engine
     )
     stop: tuple[str, ...] = ()  # of a whole prompt: the answer ends before the first of these texts
-    draft_window: str = ""  # a text that the answer repeats with few changes: a draft, always verified
-    previous: str = ""  # text expected after the cursor, from an earlier suggestion: a draft, always verified
+    previous: str = ""  # a text that the answer is expected to repeat: a draft, always verified
     begin: tuple[int, ...] = ()  # forced first tokens: those of an earlier answer up to a branch, and the branch's own
     branches: int = 0  # number of alternatives to report at each position
     idle: bool = False  # background request: served only while the engine has nothing else to do

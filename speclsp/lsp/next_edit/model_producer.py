@@ -87,7 +87,7 @@ class ModelProducer:
         window = "".join(line + "\n" for line in edit.window)  # the answer for a window that stays as it is
         request = FimRequest(
             raw_prompt=edit_prompt.format_sweep(edit),
-            draft_window=window,
+            previous=window,
             max_tokens=len(window) // 2 + SPARE_TOKENS,
             deadline_ms=DEADLINE_MS,
             session=self.session(uri),

@@ -23,7 +23,6 @@ from speclsp.engine.decoding.drafters import (
     NGramDrafter,
     Prior,
     ReuseDrafter,
-    WindowDrafter,
 )
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
@@ -131,8 +130,8 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(engine: Com
 
 @settings(max_examples=40)
 @given(data=st.data(), gamma=st.integers(1, 64), seed=st.integers(0, 3))
-def test_any_window_gives_plain_decodings_tokens(engine: CompletionEngine, data: st.DataObject, gamma: int, seed: int):
-    """The window: pieces of the answer in any order and number, between other tokens."""
+def test_any_reuse_gives_plain_decodings_tokens(engine: CompletionEngine, data: st.DataObject, gamma: int, seed: int):
+    """The text: pieces of the answer in any order and number, between other tokens."""
     sampling, prompt = (
         Sampling(temperature=0.8 if seed else 0.0, seed=seed),
         engine.prompter.encode("def read(path):\n"),
@@ -140,7 +139,7 @@ def test_any_window_gives_plain_decodings_tokens(engine: CompletionEngine, data:
     plain = tokens(engine, prompt, [], 0, sampling, max_tokens=24)
     cut = st.integers(0, len(plain)).flatmap(lambda low: st.integers(low, len(plain)).map(lambda end: plain[low:end]))
     pieces = data.draw(st.lists(cut | st.lists(st.integers(0, 511), max_size=3), max_size=5))
-    drafters = [WindowDrafter([token for piece in pieces for token in piece], len(prompt)), NGramDrafter()]
+    drafters = [ReuseDrafter([token for piece in pieces for token in piece], len(prompt)), NGramDrafter()]
     assert tokens(engine, prompt, drafters, gamma, sampling, max_tokens=24) == plain
 
 
@@ -274,7 +273,7 @@ def test_a_request_has_the_same_result_with_and_without_speculation(engine: Comp
         {},
         {"temperature": 0.8, "seed": 3},
         {"previous": "pass\n    return 1"},
-        {"draft_window": "pass\n    return 1"},
+        {"previous": "pass\n    return 1"},
         {"stop": ("\n",)},
         {"gamma": 8},
     ):

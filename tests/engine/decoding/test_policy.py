@@ -15,7 +15,6 @@ from speclsp.engine.decoding.drafters import (
     ModelDrafter,
     NGramDrafter,
     ReuseDrafter,
-    WindowDrafter,
 )
 from speclsp.engine.decoding.policy import Costs, MeasuredPolicy, tau
 from speclsp.engine.model.decoder import ROWS
@@ -26,7 +25,7 @@ def steps(*ms: float) -> dict[int, float]:
     return {rows: slice_ms for i, slice_ms in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
 
 
-PRIORS = {kind.source: kind.prior for kind in (ReuseDrafter, WindowDrafter, NGramDrafter, ModelDrafter)}
+PRIORS = {kind.source: kind.prior for kind in (ReuseDrafter, NGramDrafter, ModelDrafter)}
 
 
 def policy_of(costs: Costs, **given: Any) -> MeasuredPolicy:

@@ -40,7 +40,7 @@ def openai(**fields: Any) -> Request:
 
 def test_every_field_of_an_infill_body_reaches_the_engine():
     same = {"filename": "x.py", "temperature": 1, "top_p": 0.5, "top_k": 3, "seed": 9, "ignore_eos": True}
-    same |= {"cache_prompt": False, "sampling": "rejection", "heal": False, "previous": "d", "draft_window": "e"}
+    same |= {"cache_prompt": False, "sampling": "rejection", "heal": False, "previous": "d"}
     request = infill(
         **same, input_prefix="a\n", prompt="b", input_suffix="c", session="s", n_cmpl=2,
         input_extra=[{"filename": "y.py", "text": "y"}, {"text": "z", "time": 5}], n_predict=7, t_max_predict_ms=300,

@@ -315,7 +315,7 @@ def test_no_request_for_figures_changes_the_text(tiny: TcpEngine, path: str, dat
     "request_",
     [
         FimRequest(prefix="def add(a, b):\n", line_prefix="    ret", suffix="\n", max_tokens=8),
-        FimRequest(raw_prompt="<|file_sep|>a.py\ndef add(a, b):\n", draft_window="    return a\n", max_tokens=8),
+        FimRequest(raw_prompt="<|file_sep|>a.py\ndef add(a, b):\n", previous="    return a\n", max_tokens=8),
     ],
     ids=["fill-in-the-middle", "window"],
 )

@@ -90,7 +90,7 @@ def test_an_edit_comes_from_a_server_whose_model_has_the_format():
         assert {"<|endoftext|>", "<|file_sep|>"} <= set(request.body["stop"])
         assert request.body["temperature"] == 0 and request.body["stream"] is True
         assert request.body["n_probs"] == 1
-        assert not {"session", "draft_window", "idle"} & set(request.body)
+        assert not {"session", "previous", "idle"} & set(request.body)
         server.always = answers(-2.0)
         page.edit(0, 0, "import json\n")
         assert page.offer(20) is None and page.outcome()["outcome"] == "model_unsure"

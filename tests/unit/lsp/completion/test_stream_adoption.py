@@ -20,7 +20,6 @@ from support.lsp.scripted_session import (
 
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion.job import Outcome
-from speclsp.lsp.postprocess.plan import SuggestionPlan
 
 
 async def test_a_key_that_agrees_with_the_stream_adopts_it():
@@ -161,16 +160,3 @@ async def test_a_stream_is_not_adopted_under_new_settings_or_for_a_text_changed_
     await streamed(scripted, 3, number=1)
     assert await scripted.texts(at("# \n" + TEXT + "ap", version=3))
     assert len(scripted.backend.requests) == 3
-
-
-async def test_a_plan_is_prepared_once_while_the_engine_still_generates(monkeypatch):
-    prepared: list[SuggestionPlan] = []
-    monkeypatch.setattr(SuggestionPlan, "prepare", lambda plan: prepared.append(plan))
-    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
-    older = start_request(scripted, TEXT)
-    await streamed(scripted, 3)
-    assert len(prepared) == 1, "not at each round"
-    newer = asyncio.create_task(scripted.texts(at(TEXT + "app", version=2)))
-    assert await older == Outcome(reason="superseded")
-    assert await newer == ["end(1)"]
-    assert len(prepared) == 2, "the newer request has a plan of its own"

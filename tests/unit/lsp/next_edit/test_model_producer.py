@@ -44,7 +44,7 @@ class ScriptedEngine:
         if self.old in (LOST, LATE):
             raise EngineError("gone") if self.old == LOST else ResponseTimeout("late")
         try:
-            lines = request.draft_window.replace(self.old, self.new).splitlines(keepends=True)
+            lines = request.previous.replace(self.old, self.new).splitlines(keepends=True)
             for line in lines if self.old != BUSY else []:
                 self.rounds += 1
                 await self.gate.wait()
@@ -83,7 +83,7 @@ async def test_the_first_hunk_is_offered_and_the_rest_is_not_waited_for():
     assert offer is not None and desk.applied(offer) == desk.document.text.replace(LOAD, EDITED)
     assert offer.kind == "model" and offer.confidence == pytest.approx(math.exp(-0.1))
     (request,) = desk.engine.requests
-    assert request.idle and request.draft_window == desk.document.text
+    assert request.idle and request.previous == desk.document.text
     edit = "<|file_sep|>app.py:3:3\noriginal:\n\nupdated:\n    size = 0\n"
     assert request.raw_prompt is not None and edit in request.raw_prompt
     assert desk.engine.closed == 1 and desk.engine.rounds == 8, "the window is repeated from the 8th line on"
