@@ -2,15 +2,16 @@
 
     python -m benchmarks next-edit [--part held-out|tuning|all|blind] [--examples]
 
-    older release ─► its differences to the newer one, one after another, top to bottom, through the text store
+    older release ─► its differences to the newer one, one after another, top to bottom, through the text store;
+                     an offered edit that is right is accepted, another one is rejected
                  └─► after each: the producer's edit ─► right: every line it writes stands at that place in the newer
                                                         release; exact: it is one whole difference that is still to come
                  └─► the next difference begun: its first line is half typed, up to a place where people pause
     newer release, one difference made last ─► quiet: nothing is left to change, so no edit is right
 
 edit_replay/release_edits.py has the packages and their parts. Top to bottom is not the order in which people work, so
-the rates hold for this test only. A change that was offered and not taken is not offered again before there is more
-evidence. Times are of the processor. Writes benchmarks/results/next-edit.json, of the blind part next-edit-blind.json.
+the rates hold for this test only. Times are of the processor. Writes benchmarks/results/next-edit.json, of the blind
+part next-edit-blind.json.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def judged(state: ReplayState, proposal: Proposal, count: Count) -> tuple[bool, 
     file = state.file
     text, now, proposed = file.document.text, file.lines(), file.with_edit(proposal)
     right, exact = state.verdict(proposal)
+    if state.kind == STATE:
+        file.answer(proposal, right)
     count.undoing += undoes(state.earlier, now, proposed)
     if state.kind == HALF_TYPED:
         count.half_typed_shown += 1

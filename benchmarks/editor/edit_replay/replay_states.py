@@ -1,6 +1,6 @@
 """States of one file between two releases, in which a next edit may be requested.
 
-state        differences made from top to bottom, each as one edit
+state        differences made from top to bottom, each as one edit, or by an offered edit that was right and accepted
 half-typed   the next difference is begun: its first line is half typed, up to a place where people pause
 quiet        all differences are made, one of them last: no edit is right
 """
@@ -49,11 +49,16 @@ def states(path: str, before: str, after: str, producer: EditProducer) -> Iterat
     """The states of one file. The file of a state changes after the state was consumed."""
     language = cursors.LANGUAGES[PurePosixPath(path).suffix]
     hunks = edits.hunks(before, after)
-    file = ReplayedFile(path, before, language, producer)
-    for number, hunk in enumerate(hunks[: min(len(hunks) - 1, MAX_STATES)]):
-        earlier = file.lines()
-        cursor = file.make(hunk)
-        yield ReplayState(STATE, file, cursor, earlier, after, hunks[number + 1 :])
+    file, left, number = ReplayedFile(path, before, language, producer), hunks[:], 0
+    while len(left) > 1 and number < MAX_STATES:
+        earlier, number = file.lines(), number + 1
+        cursor = file.make(left.pop(0))
+        yield ReplayState(STATE, file, cursor, earlier, after, left)
+        while file.accepted_at >= 0 and number < MAX_STATES:  # the consumer has accepted an edit: its chain goes on
+            left, file.done = edits.hunks(file.document.text, after), []
+            cursor, file.accepted_at, number = file.accepted_at, -1, number + 1
+            if left:
+                yield ReplayState(STATE, file, cursor, earlier, after, left)
     for number in edits.drawn(range(1, min(len(hunks), MAX_STATES)), path, "half typed")[:MAX_HALF_TYPED]:
         yield from half_typed_state(ReplayedFile(path, before, language, producer), hunks, number, after)
     for last in edits.drawn(hunks, path, "quiet")[:MAX_QUIET]:

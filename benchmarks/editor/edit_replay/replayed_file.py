@@ -5,25 +5,38 @@ A producer is anything with EditProducer's `propose`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit.changes.places import Place
-from speclsp.lsp.next_edit.changes.substitutions import Substitution
-from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Producer, Proposal, first_edit
+from speclsp.lsp.next_edit.edit_likelihood import NO_CHAIN, Chain
+from speclsp.lsp.next_edit.offers import Offers
+from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Found, Producer, Proposal, first_edit
 from speclsp.lsp.next_edit.recent_activity import RecentActivity
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 
 URI = "file:///release/"
+ChainOf = Callable[[Place], Chain]
+
+
+def no_chain(place: Place) -> Chain:
+    """The chain where the user answers no offer."""
+    return NO_CHAIN
 
 
 class EditProducer(Protocol):
     """A producer of edits. The proposal's offsets are the document's."""
 
     def propose(
-        self, document: Document, activity: RecentActivity, cursor: int, declined: Declined
+        self,
+        document: Document,
+        activity: RecentActivity,
+        cursor: int,
+        declined: Declined,
+        chain_of: ChainOf = no_chain,
     ) -> Proposal | None: ...
 
 
@@ -41,11 +54,17 @@ class Rules:
             self._warm.add(document.language)
         self._producer.prepare(document.text, document.language)
 
-    def propose(self, document: Document, activity: RecentActivity, cursor: int, declined: Declined) -> Proposal | None:
+    def propose(
+        self,
+        document: Document,
+        activity: RecentActivity,
+        cursor: int,
+        declined: Declined,
+        chain_of: ChainOf = no_chain,
+    ) -> Proposal | None:
         """The edit that would be shown, or None."""
-        outcomes = self._producer.outcomes(
-            document.text, document.language, document.uri, cursor, activity.recent(), declined, self._budget_ms
-        )
+        of_document = document.text, document.language, document.uri, cursor, activity.recent()
+        outcomes = self._producer.outcomes(*of_document, declined, self._budget_ms, chain_of)
         proposal = first_edit(outcomes)
         return None if isinstance(proposal, str) else proposal
 
@@ -65,7 +84,8 @@ class ReplayedFile:
         self.documents.follow_edits(self.activity.edited)
         self.document: Document = self.documents.open(self.uri, language, 1, before)
         self.done: list[edits.Hunk] = []
-        self.dropped: dict[Substitution, int] = {}  # offered and not taken, with their evidence at that time
+        self.accepted_at = -1  # the offset behind the edit that was accepted last, until the state after it is made
+        self.offers = Offers(lambda outcome: None)
 
     def make(self, hunk: edits.Hunk) -> int:
         """Make one difference. Returns the offset after it."""
@@ -92,14 +112,24 @@ class ReplayedFile:
         if isinstance(self.producer, Rules):
             self.producer.prepare(self.document)
         started_s = parse_clock_s()
-        proposal = self.producer.propose(self.document, self.activity, cursor, self._declined)
+        declined, chain_of = (
+            partial(self.offers.declined, self.document, 0),
+            partial(self.offers.chain, self.document, 0),
+        )
+        proposal = self.producer.propose(self.document, self.activity, cursor, declined, chain_of)
         ms.append((parse_clock_s() - started_s) * 1000)
-        if proposal is not None:
-            self.dropped[proposal.place.substitution] = proposal.place.evidence.times
         return proposal
 
-    def _declined(self, place: Place) -> str:
-        return "declined" if self.dropped.get(place.substitution) == place.evidence.times else ""
+    def answer(self, proposal: Proposal, accepted: bool) -> None:
+        """Accept an edit, or reject it, as the user would. An accepted one changes the text."""
+        offer = self.offers.add(Found(self.document, proposal))
+        if not accepted:
+            self.offers.rejected(offer.id)
+            return
+        first, end = (self.document.position(at, "utf-32")["line"] for at in (proposal.place.start, proposal.place.end))
+        self.offers.accepted(offer.id)
+        replace(self.document, first, end + 1, proposal.place.new.split("\n"))
+        self.accepted_at = self.offset(first + proposal.place.new.count("\n") + 1, 0)
 
 
 def replace(document: Document, first: int, end: int, lines: Sequence[str]) -> None:

@@ -7,19 +7,18 @@ beside the features and left out of the gate: the replay goes from top to bottom
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.editor.edit_replay.replay_states import HALF_TYPED, QUIET, STATE
+from benchmarks.editor.edit_replay.replay_states import HALF_TYPED, STATE
 from speclsp.lsp.next_edit import edit_likelihood as gate
-from speclsp.lsp.next_edit.offers import MAX_RECENT_ANSWERS
 
 RIDGE = 3.0  # against large weights, of features in units of their standard deviation
 PACKAGE_WEIGHT = 30.0  # examples
 FOLDS = 10
-ABOVE, INTERCEPT, REJECTIONS = "above", "intercept", "rejections"
+ABOVE, INTERCEPT = "above", "intercept"
 
 Row = Mapping[str, Any]
 Weights = Mapping[str, float]  # with INTERCEPT
@@ -32,11 +31,10 @@ def fold_of(package: str) -> int:
 
 
 def examples(rows: Iterable[Row]) -> list[tuple[str, Mapping[str, float], bool]]:
-    """(package, features, right) of each judged candidate. Quiet states are left out: nothing is right in them."""
+    """(package, features, right) of each candidate that is not proven."""
     return [
         (row["package"], {**candidate["features"], ABOVE: float(candidate["above"])}, candidate["right"])
         for row in rows
-        if row["kind"] != QUIET
         for candidate in row["candidates"]
         if not candidate["proven"]
     ]
@@ -112,39 +110,32 @@ class Shown:
             "right": self.right[STATE],
             "precision": round(self.precision, 3),
             "half_typed": [self.shown[HALF_TYPED], self.right[HALF_TYPED]],
-            "quiet_shown": self.shown[QUIET],
             "by_kind": {kind: [self.right_by_kind[kind], number] for kind, number in sorted(self.by_kind.items())},
         }
 
 
 def show(rows: Iterable[Row], judge: Judge, threshold: float) -> Shown:
-    """Show the first likely edit of each state, as the product does: one that was not taken is not shown again.
+    """Show the first likely edit of each state: one that was not taken is not shown again.
 
-    A wrong edit counts as rejected. The features of `rows` get these rejections. Proven ones are always shown.
+    The rows have the chains of the gate that recorded them. Proven edits, and chains that go on, are always shown.
     """
-    result, package, path = Shown(), "", ""
-    answers, dropped = deque[bool](maxlen=MAX_RECENT_ANSWERS), dict[tuple[object, ...], int]()
+    result, at, shown_before = Shown(), ("", ""), dict[tuple[object, ...], int]()
     for row in rows:
-        if row["package"] != package:
-            answers.clear()
-        if (row["package"], row["path"]) != (package, path):
-            dropped = {}
-        package, path, kind = row["package"], row["path"], row["kind"]
-        offered = dropped if kind == STATE else {}
-        for candidate in row["candidates"]:
-            candidate["features"][REJECTIONS] = float(answers.count(False))
+        if at != (row["package"], row["path"]):
+            at, shown_before = (row["package"], row["path"]), {}
+        kind = row["kind"]
         for candidate in row["candidates"]:
             change, features = tuple(candidate["change"]), candidate["features"]
-            is_likely = candidate["proven"] or judge(package, features) >= threshold
-            if offered.get(change) == candidate["times"] or not is_likely:
+            is_likely = candidate["proven"] or gate.goes_on(features) or judge(row["package"], features) >= threshold
+            if not is_likely or shown_before.get(change) == candidate["times"]:
                 continue
-            offered[change] = candidate["times"]
             result.shown[kind] += 1
             result.right[kind] += candidate["right"]
             if kind == STATE:
-                answers.append(candidate["right"])
-                name = change[0]
+                name = "proven" if candidate["proven"] else change[0]
                 result.by_kind[name] += 1
                 result.right_by_kind[name] += candidate["right"]
+                if not candidate["right"]:
+                    shown_before[change] = candidate["times"]
             break
     return result

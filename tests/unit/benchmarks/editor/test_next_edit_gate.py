@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 from benchmarks.editor.edit_replay.gate import next_edit_gate
 from benchmarks.editor.edit_replay.gate.candidates import Recorder, Row, rows_of
-from benchmarks.editor.edit_replay.gate.regression import ABOVE, INTERCEPT, by_weights, examples, fit, show
-from benchmarks.editor.edit_replay.replay_states import QUIET, STATE
+from benchmarks.editor.edit_replay.gate.regression import ABOVE, INTERCEPT, Shown, by_weights, examples, fit, show
+from benchmarks.editor.edit_replay.replay_states import STATE
 from benchmarks.results_file import CHECKOUT
 from speclsp.lsp.next_edit import edit_likelihood as gate
 
@@ -60,25 +61,23 @@ def test_a_fit_finds_the_features_that_tell_and_keeps_the_signs():
 
 def test_the_first_likely_edit_is_shown_and_not_again_before_there_is_more_evidence():
     rows = [
-        state(candidate(False, pure=0.1), candidate(True, change="b", pure=1.0)),
-        state(candidate(True, change="b", pure=1.0)),
+        state(candidate(False, pure=0.1), candidate(False, change="b", pure=1.0)),
+        state(candidate(False, change="b", pure=1.0)),
         state(candidate(True, 3, change="b", pure=1.0)),
-        state(candidate(False, change="b", pure=1.0), kind=QUIET),
+        state(candidate(True, 4, change="b", accepted=1.0)),
     ]
     shown = show(rows, lambda package, features: features.get("pure", 0.0), 0.5)
-    assert (shown.shown[STATE], shown.right[STATE], shown.shown[QUIET]) == (2, 2, 1)
+    assert (shown.shown[STATE], shown.right[STATE]) == (3, 2)
 
 
-def test_the_threshold_is_the_highest_with_as_many_right_edits():
-    rows = [state(candidate(True, change=str(n), pure=n / 10)) for n in range(10)]
-    threshold = next_edit_gate.chosen_threshold(rows, lambda package, features: features.get("pure", 0.0), 5)
-    assert threshold == 0.5
+def test_the_threshold_is_the_lowest_with_the_precision():
+    curve = [(at, Shown(Counter({STATE: 10}), Counter({STATE: right}))) for at, right in ((0.4, 6), (0.6, 9), (0.8, 9))]
+    assert [next_edit_gate.chosen_threshold(curve, aim) for aim in (0.5, 0.9, 0.95)] == [0.4, 0.6, 0.6]
 
 
-def test_a_recording_has_every_candidate_its_features_and_its_verdict():
-    rows = list(rows_of("app.py", BEFORE, AFTER, Recorder(), "p", quiet=True))
+def test_a_recording_has_every_candidate_and_its_verdict_and_a_chain_goes_on_behind_an_accepted_edit():
+    rows = list(rows_of("app.py", BEFORE, AFTER, Recorder(), "p"))
     listed = [candidate for row in rows for candidate in row["candidates"]]
-    assert {row["kind"] for row in rows} >= {STATE, QUIET} and listed
     assert any(candidate["right"] for candidate in listed)
     assert all(set(candidate["features"]) <= set(gate.FEATURES) for candidate in listed)
-    assert not any(candidate["right"] for row in rows if row["kind"] == QUIET for candidate in row["candidates"])
+    assert any(gate.goes_on(candidate["features"]) for candidate in listed)
