@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ MAX_WAIT_S = 1.0
 MAX_REST = 400  # characters right of the cursor that are looked at
 MAX_NAME = 100  # characters left of the cursor that are looked at
 PRECEDES_MS = 3.0  # of the processor, before ghost text is requested in mid-line
+MAX_NOT_OFFERED = 3  # candidates that an explanation lists
 MODEL = "model"  # name of the model's producer, and the kind of its edits
 
 log = logging.getLogger("speclsp.next_edit")
@@ -57,33 +58,38 @@ class NextEditOutcome:
     ms: float = 0.0  # of its producer
     producer: str = PRODUCER  # or "model"
     probability: float | None = None  # of a model's edit
+    not_offered: tuple[Mapping[str, object], ...] = ()  # {"kind", "line" from 1, "reason", "meaning"}
     at_ms: float = field(default_factory=lambda: time.monotonic() * 1000)  # on the monotonic clock
 
     def as_json(self, document: str) -> dict[str, object]:
         """The member `next_edit` of speclsp/explain. `document`: its path."""
+        named = [row for row in self.not_offered if row["reason"] == self.outcome or self.outcome == Reason.NO_REPEAT]
+        is_named = bool(named) and self.producer == PRODUCER
         return {
             "document": document,
             "line": self.line + 1,
             "outcome": self.outcome,
-            "meaning": meaning(self.outcome),
+            "meaning": f"{named[0]['kind']}: {named[0]['meaning']}" if is_named else meaning(self.outcome),
             "producer": self.producer,
             "kind": self.kind,
             "times": self.times,
             "ms": round(self.ms, 1),
             "probability": None if self.probability is None else round(self.probability, 3),
+            "not_offered": [*self.not_offered],
             "at_s": round(time.time() - (time.monotonic() - self.at_ms / 1000), 3),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A request for the next edit of a document as it is now, with the cursor at an offset."""
+class EditContext:
+    """The document as it is now, the cursor's offset and the recent edits that a next edit follows from."""
 
     document: Document
     line: int
     cursor: int
     activity: RecentActivity
     elsewhere: bool  # the edit may be one of another document
+    not_offered: list[Mapping[str, object]] = field(default_factory=list)  # of NextEditOutcome
 
 
 @dataclass(eq=False, repr=False)
@@ -110,8 +116,8 @@ class NextEdits:
         self.cancel(uri)
         if activity is None:
             return None
-        request = Request(document, line, cursor, activity, elsewhere)
-        task = self._tasks[uri] = asyncio.create_task(self._answer(request))
+        context = EditContext(document, line, cursor, activity, elsewhere)
+        task = self._tasks[uri] = asyncio.create_task(self._answer(context))
         try:
             await asyncio.wait([task])
         finally:  # a client that cancels its request ends the engine's work too
@@ -120,19 +126,19 @@ class NextEdits:
                 del self._tasks[uri]
         return None if task.cancelled() else task.result()
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, context: EditContext) -> Answer:
         """Ask one producer after the other, when it is the request's turn."""
-        reason = await self._eligible(request.document)
+        reason = await self._eligible(context.document)
         if reason:
-            self.refuse(request.document.uri, request.line, reason)
+            self.refuse(context.document.uri, context.line, reason)
             return None
-        await self._prepare(request)
+        await self._prepare(context)
         await self._wait_for_ghost_text()
-        outcome = NextEditOutcome(request.document.uri, request.line, Reason.NO_RECENT_EDIT)
+        outcome = NextEditOutcome(context.document.uri, context.line, Reason.NO_RECENT_EDIT)
         offer, done = None, None
         for name, propose in ((PRODUCER, self._by_rules), (PRODUCER, self._elsewhere), (MODEL, self._by_model)):
             started_s = time.monotonic()
-            result = await propose(request, outcome.outcome)
+            result = await propose(context, outcome.outcome)
             ms = (time.monotonic() - started_s) * 1000
             if isinstance(result, Found):
                 offer = self.offers.add(result)
@@ -142,23 +148,23 @@ class NextEdits:
             if not isinstance(result, str):
                 done = result
             elif result:
-                outcome = NextEditOutcome(request.document.uri, request.line, result, ms=ms, producer=name)
-        self._ended(outcome)
+                outcome = NextEditOutcome(context.document.uri, context.line, result, ms=ms, producer=name)
+        self._ended(replace(outcome, not_offered=tuple(context.not_offered)))
         return await self._others.unopened(done) if done and not offer and self._others else offer
 
     async def left_uses(self) -> list[DocumentUses]:
         """The uses of the last renamed name in other files, open or not."""
         return await self._others.left() if self._others is not None else []
 
-    async def _prepare(self, request: Request) -> None:
+    async def _prepare(self, context: EditContext) -> None:
         """Load the grammar and parse the document, in a thread."""
-        document = request.document
-        await request.activity.forget_reload(document)
+        document = context.document
+        await context.activity.forget_reload(document)
         if document.language not in self._warm:
             await asyncio.to_thread(self.producer.warm_up, document.language)
             self._warm.add(document.language)
-        if request.activity.recent():
-            await asyncio.to_thread(self.producer.prepare, text_near(document, request.cursor)[1], document.language)
+        if context.activity.recent():
+            await asyncio.to_thread(self.producer.prepare, text_near(document, context.cursor)[1], document.language)
 
     async def _wait_for_ghost_text(self) -> None:
         """Wait while the engine works on ghost text, MAX_WAIT_S at most."""
@@ -169,24 +175,32 @@ class NextEdits:
 
     # ── producers: an edit, the reason for none, or "" where it was not asked ─────────────────────────────────────────
 
-    async def _by_rules(self, request: Request, reason: str) -> Found | str:
-        return self._proposal(request.document, request.cursor, request.activity)
+    async def _by_rules(self, context: EditContext, reason: str) -> Found | str:
+        document = context.document
+        result = self._proposal(document, context.cursor, context.activity)
+        base = text_near(document, context.cursor)[0]
+        for kind, at, reason, detail in dict.fromkeys(self.producer.not_offered):
+            line = document.position(base + at, "utf-32")["line"] + 1
+            text = "; ".join(filter(None, (meaning(reason), detail)))
+            context.not_offered.append({"kind": kind, "line": line, "reason": reason, "meaning": text})
+        del context.not_offered[MAX_NOT_OFFERED:]
+        return result
 
-    async def _elsewhere(self, request: Request, reason: str) -> Found | RenamedName | str:
+    async def _elsewhere(self, context: EditContext, reason: str) -> Found | RenamedName | str:
         """Also the name of a rename whose uses in all open documents are done."""
         is_refused = reason in (Reason.UNDOES, Reason.DECLINED, Reason.NAME_IN_USE)
-        if not request.elsewhere or self._others is None or is_refused:
+        if not context.elsewhere or self._others is None or is_refused:
             return ""
-        base, text = text_near(request.document, request.cursor)
-        recent = request.activity.recent()
-        return await self._others.propose(request.document, text, request.cursor - base, recent, self.offers) or ""
+        base, text = text_near(context.document, context.cursor)
+        recent = context.activity.recent()
+        return await self._others.propose(context.document, text, context.cursor - base, recent, self.offers) or ""
 
-    async def _by_model(self, request: Request, reason: str) -> Found | str:
+    async def _by_model(self, context: EditContext, reason: str) -> Found | str:
         if self._model is None or not await self._model.is_available():
             return ""
-        declined = partial(self.offers.declined, request.document, 0)
+        declined = partial(self.offers.declined, context.document, 0)
         try:
-            return await self._model.propose(request.document, request.cursor, request.activity.recent(), declined)
+            return await self._model.propose(context.document, context.cursor, context.activity.recent(), declined)
         except Exception as error:  # its message may quote the document
             log.error("a model's next edit failed: %s", error_site(error))
             return Reason.FAILED

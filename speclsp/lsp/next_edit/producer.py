@@ -25,7 +25,7 @@ from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit.changes.callees import callee_places
 from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.changes.recent_changes import NotOffered, Recent
-from speclsp.lsp.next_edit.changes.renamed_names import renamed
+from speclsp.lsp.next_edit.changes.renamed_names import Rename, renamed
 from speclsp.lsp.next_edit.changes.replaced_types import type_places
 from speclsp.lsp.next_edit.changes.substitutions import PHRASE, RENAME, Edit, Evidence, Substitution, learn
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
@@ -207,7 +207,22 @@ def by_scope(recent: Recent, uri: str, declined: Declined, free: set[FreeName]) 
     if undone:
         result.places = [place for place in result.places if place.substitution not in undone]
         result.reason = Reason.UNDOES
+    report_renames(recent, listed, result, tree)
     return result
+
+
+def report_renames(recent: Recent, listed: Sequence[Rename], result: Renames, tree: SyntaxTree) -> None:
+    """Explain the renames without a place."""
+    for rename in listed:
+        if all((place.substitution.old, place.substitution.new) != (rename.old, rename.new) for place in result.places):
+            old = re.compile(rf"(?<!\w){re.escape(rename.old)}(?!\w)")
+            left, errors = len(old.findall(recent.text, recent.low, recent.high)), tree.count_errors()
+            is_unresolved = left > 0 and (rename.old, rename.new) not in result.resolved
+            reason = Reason.UNRESOLVED if is_unresolved and result.reason == Reason.NO_REPEAT else result.reason
+            detail = f"places with the old name{'' if is_unresolved else ', not the same definition'}: {left}"
+            if is_unresolved and errors:
+                detail += f"; syntax errors that may hide the definition: {errors}"
+            recent.report(RENAME, reason, detail=detail if left else "")
 
 
 def repeated_places(recent: Recent, renamed: Renames) -> Iterator[Place]:

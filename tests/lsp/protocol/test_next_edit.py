@@ -97,7 +97,10 @@ def test_a_rejected_change_is_not_offered_again_until_the_user_makes_it_once_mor
     edit = page.offer(cursor)
     assert edit is not None
     page.reject(edit)
-    assert page.offer(cursor) is None and page.outcome()["outcome"] == "declined"
+    assert page.offer(cursor) is None
+    explained = page.outcome()
+    assert explained["outcome"] == "declined" and explained["meaning"].startswith("phrase: ")
+    assert {"kind": "phrase", "line": 6, "reason": "declined"}.items() <= explained["not_offered"][0].items()
     cursor = page.replace("open_file", "shared.file")
     assert page.offer(cursor) is not None
 

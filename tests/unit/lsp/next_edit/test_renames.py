@@ -60,7 +60,9 @@ class Desk(EditDesk):
     ],
 )
 def test_without_a_renamed_definition_nothing_is_offered_and_the_reason_is_stated(marked: str, reason: Reason):
-    assert Desk(marked, "python").walk() == [reason]
+    desk = Desk(marked, "python")
+    assert desk.walk() == [reason]
+    assert {row.kind for row in desk.producer.not_offered} == {"rename"}
 
 
 def test_the_definition_is_offered_first_where_a_use_alone_got_a_name_like_it():
