@@ -20,7 +20,7 @@ from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, text_problem
 from speclsp.lsp.next_edit.renames.rename_places import replaced_lines, spots_of
 
-# Renames by scope that were right in the module's own file, on blind packages (benchmarks/results/next-edit-gate.json).
+# Renames by scope that were right in the module's own file, on blind packages of the fit.
 # Across files it is not measured.
 PROBABILITY = 0.83
 

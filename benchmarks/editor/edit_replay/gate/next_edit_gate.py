@@ -30,7 +30,7 @@ from speclsp.lsp.next_edit import edit_likelihood as gate
 NAME = "next-edit-gate"
 FITTED = (TRAINING, PARTS[1])
 THRESHOLDS = tuple(step / 50 for step in range(15, 48))
-AIM = 0.86  # precision
+AIM = 0.87  # precision; on other packages it was two points lower
 TABLE_FILE = Path(gate.__file__)
 TABLE = re.compile(r"(?ms)^THRESHOLD = .*?^(?=# End)")
 
@@ -66,7 +66,7 @@ def source(weights: Weights, threshold: float) -> str:
 
 
 def curve_of(rows: Sequence[Row]) -> list[tuple[float, Shown]]:
-    """What each threshold shows. Each package is judged by the weights of the other folds."""
+    """The edits that each threshold shows. Each package is judged by the weights of the other folds."""
     judge: Judge = regression.crossed(rows)
     return [(threshold, show(rows, judge, threshold)) for threshold in THRESHOLDS]
 
