@@ -36,7 +36,7 @@ the time does not depend on the size of the document.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -215,9 +215,9 @@ def of_declared_scopes(names: Sequence[Occurrence], others: Sequence[Occurrence]
 
 
 def renamed(name: Occurrence, old: str, new: str) -> str:
-    """The text in place of an occurrence after a rename: a key and an exported name stay."""
+    """The text in place of an occurrence after a rename: a key, a value and an exported name stay."""
     if SHORTHAND in name.roles:
-        return f"{old}: {new}"
+        return f"{new}: {old}" if MEMBER in name.roles else f"{old}: {new}"
     return f"{new} as {old}" if EXPORTED in name.roles else new
 
 
@@ -243,17 +243,26 @@ def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
     roles, namespaces, owner, texts = set[str](), set[str](), "", set[str]()
     after, shadows = -1, False
     matches = list(tree.matches(SECTION, low, high))
+    kinds, outside = dict[tuple[int, int], str](), set[tuple[int, int]]()
     for captures in matches:
-        here = {
-            name
-            for name, nodes in captures.items()
-            for node in nodes
-            if node.end_byte == high and node.start_byte in starts
-        }
+        here, is_around = set[str](), False
+        for name, nodes in captures.items():
+            for node in nodes:
+                first, last = node.start_byte, node.end_byte
+                if first > low or last < high:
+                    continue
+                if last == high and first in starts:
+                    here.add(name)
+                if name in SCOPES:
+                    kinds[first, last] = name
+                elif name == "outside":
+                    outside.add((first, last))
+                elif name in (QUOTED, UNQUOTED):
+                    texts.add(name)
+                is_around |= name == "binds"
         roles |= here & ROLES
-        texts |= {name for name in (QUOTED, UNQUOTED) for node in captures.get(name, ()) if surrounds(node, low, high)}
         namespaces |= {name for name in here if name.startswith(NAMESPACE)}
-        if here or any(surrounds(node, low, high) for node in captures.get("binds", ())):
+        if here or is_around:
             for kind in ("after", "from"):
                 if kind in captures:
                     after, shadows = view.to_document(captures[kind][0].end_byte, end=True), kind == "after"
@@ -270,7 +279,7 @@ def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
     namespace = min(namespaces, default="")
     around = [
         NameScope(view.to_document(first), view.to_document(last, end=True), kind, namespace)
-        for first, last, kind in _scopes(matches, low, high)
+        for first, last, kind in _scopes(kinds, outside)
     ]
     scopes = (*around, NameScope(0, len(tree.text), namespace=namespace))
     return Occurrence(start, end, frozenset(roles), scopes, after, shadows, owner)
@@ -291,18 +300,8 @@ def surrounds(node: tree_sitter.Node, low: int, high: int) -> bool:
     return node.start_byte <= low and high <= node.end_byte
 
 
-def _scopes(matches: Sequence[Captures], low: int, high: int) -> list[tuple[int, int, str]]:
-    """(first byte, last byte, kind) of the scopes around the bytes `[low, high)`, the innermost first."""
-    kinds, outside = dict[tuple[int, int], str](), set[tuple[int, int]]()
-    for captures in matches:
-        for kind in (*SCOPES, "outside"):
-            for node in captures.get(kind, ()):
-                around = node.start_byte, node.end_byte
-                if around[0] <= low and high <= around[1]:
-                    if kind == "outside":
-                        outside.add(around)
-                    else:
-                        kinds[around] = kind
+def _scopes(kinds: Mapping[tuple[int, int], str], outside: set[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    """(first byte, last byte, kind) of the scopes around an identifier, the innermost first."""
     scopes = sorted(((*around, kind) for around, kind in kinds.items()), key=lambda scope: scope[1] - scope[0])
     for first, last in outside:
         left = next(

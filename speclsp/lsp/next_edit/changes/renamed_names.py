@@ -43,11 +43,13 @@ def is_rename(edit: Edit) -> bool:
 
 
 def without_keys(old_line: str, new_line: str) -> str:
-    """The new line with `{ new }` for `{ name: new }` and `{ new as name }`, where the old line has `{ name }`."""
+    """The new line with `{ new }` for `{ name: new }`, `{ new: name }`, `{ new as name }` in place of `{ name }`."""
 
     def short(match: re.Match[str]) -> str:
-        is_new = re.search(rf"(?<!\w){match[1]}(?!\w|:)", old_line) and f"{match[1]}:" not in old_line
-        return match[2] if is_new else match[0]
+        for name, new in (match[1], match[2]), (match[2], match[1]):
+            if re.search(rf"(?<!\w)(?<!: ){name}(?!\w|:)", old_line) and f"{match[1]}:" not in old_line:
+                return new
+        return match[0]
 
     def without_alias(match: re.Match[str]) -> str:
         has_name = re.search(rf"(?<!\w){match[2]}(?!\w)", old_line) and not re.search(rf"\bas {match[2]}\b", old_line)

@@ -67,6 +67,13 @@ class NewName:
         members = {name.start for name in self.occurrences if name.own_class == owner and not name.is_variable}
         return self._noted(owner, not members <= self._written(definition, owner))
 
+    def takes_member(self, owner: str, definitions: Sequence[int]) -> bool:
+        """True if a type and its relatives have a member of the new name that no edit of the rename wrote."""
+        name = self.uri, self.old, self.new, owner
+        if all(spot_of(self.tree.text, start) in self.written for start in definitions):
+            self.free.add(name)
+        return name not in self.free
+
     def _written(self, definition: Occurrence, scope: NameScope) -> set[int]:
         """The offsets of the occurrences in a scope, and as names of arguments, that edits of the rename wrote."""
         near = [name for name in self.occurrences if scope.start <= name.start < scope.end or LABEL in name.roles]

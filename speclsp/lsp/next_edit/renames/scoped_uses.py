@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS
 from speclsp.lsp.next_edit.changes.renamed_names import Rename, subwords
+from speclsp.lsp.next_edit.renames.member_uses import MemberUses
 from speclsp.lsp.next_edit.renames.name_conflicts import FreeName, NewName, spot_of
 from speclsp.lsp.next_edit.renames.parameters import callee, class_at, documented, is_parameter
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax import bindings
-from speclsp.lsp.syntax.bindings import LABEL, OUTER, OWN_MEMBER, NameScope, Occurrence
+from speclsp.lsp.syntax import bindings, expression_types
+from speclsp.lsp.syntax.bindings import LABEL, OUTER, OWN_MEMBER, SHORTHAND, NameScope, Occurrence
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 ALIASED = re.compile(r"\s*[=\"`]")  # the path or the name that the alias stands for follows: Go, C#
@@ -49,7 +51,10 @@ class Resolver:
         self.new = bindings.occurrences(tree, rename.new, low, high, is_late)
         self.definitions = [occurrence for occurrence in self.new if occurrence.is_definition]
         self.name = NewName(uri, rename.old, rename.new, rename.written, tree, self.new, spots, free)
-        ranges = [self._range(spot) for spot in spots]
+        has_members = expression_types.has_members(tree)
+        self.members = MemberUses(rename, tree, self.name, (low, high), is_late) if has_members else None
+        patterns = [pattern.defines for pattern in self.definitions if SHORTHAND in pattern.roles]
+        ranges = [scope for scope in (*map(self._range, spots), *patterns) if scope is not None]
         start = max(low, min(scope.start for scope in ranges))
         end = min(high, max(scope.end for scope in ranges))
         written = [name for name in self.new if self._is_edited(name)]
@@ -61,6 +66,8 @@ class Resolver:
         """The scope in which the uses stand of what was renamed at an offset; the document, if that is not known."""
         whole = NameScope(0, len(self.tree.text))
         spot = self._at(at)
+        if spot is None and self.members is not None:
+            return NameScope(at, at)
         if spot is None or LABEL in spot.roles:
             return whole
         definition = bindings.meaning(spot, self.definitions)
@@ -74,6 +81,21 @@ class Resolver:
 
     def uses(self, at: int) -> tuple[list[Occurrence], list[Occurrence]]:
         """(the definition that is offered first, the uses) of what stands at offset `at` under its new name."""
+        first, uses = self._scoped(at)
+        if self.members is None or self.reason == Reason.NAME_IN_USE:
+            return first, uses
+        definition, members = self.members.uses(at)
+        self.is_resolved, reason = self.is_resolved or self.members.is_resolved, self.members.reason
+        if reason:
+            self.reason = reason
+            return ([], []) if reason == Reason.NAME_IN_USE else (first, uses)
+        for pattern in self.definitions if members else ():
+            if SHORTHAND in pattern.roles and pattern.start != at and self.members.means(pattern):
+                uses += self._variable(pattern)[1]
+        return (first or definition), uses + members
+
+    def _scoped(self, at: int) -> tuple[list[Occurrence], list[Occurrence]]:
+        """(the definition that is offered first, the uses), as far as scopes tell."""
         spot = self._at(at)
         if spot is None and self.tree.kind_at(at + 1) == "code":  # a keyword, or no place for a name
             self.is_resolved = True
@@ -135,7 +157,7 @@ class Resolver:
         more = list[Occurrence]()
         if is_parameter(definition, scope, self.tree.text):
             more = [
-                *self._labels(callee(self.tree, scope)),
+                *(self._labels(callee(self.tree, scope)) if not self._is_typed_pattern(definition) else ()),
                 *documented(self.tree, self.rename.old, scope),
             ]
         methods = {occurrence.class_of_method for occurrence in self.old}  # in the class's body their name means them
@@ -147,10 +169,21 @@ class Resolver:
             and (meaning == definition if is_ordered else meaning.defines == scope)
             and occurrence.scopes[0] not in methods
         ]
+        uses = [*map(self._shorthand, uses)]
         if self.name.changes_meanings(definition, scope, uses, more):
             self.reason = Reason.NAME_IN_USE
             return [], []
         return [], uses + more
+
+    def _is_typed_pattern(self, definition: Occurrence) -> bool:
+        """True for a destructured member of a type, whose other uses are those of the member."""
+        return SHORTHAND in definition.roles and self.members is not None and self.members.owner_of(definition) != ""
+
+    def _shorthand(self, use: Occurrence) -> Occurrence:
+        """A use, without its key if the member has the new name too."""
+        if SHORTHAND not in use.roles or self.members is None or not self.members.has_new(self.members.owner_of(use)):
+            return use
+        return replace(use, roles=use.roles - {SHORTHAND})
 
     def _field(self, spot: Occurrence, owner: NameScope) -> tuple[list[Occurrence], list[Occurrence]]:
         """The uses of a member through `self` or `this`; its definition, if only a use was renamed."""

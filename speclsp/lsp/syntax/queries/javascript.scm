@@ -65,3 +65,42 @@
 (export_statement (export_clause (export_specifier name: (identifier) @label)) source: (_))
 (shorthand_property_identifier) @name @shorthand
 [(identifier)] @name
+
+;; members
+[(class_declaration name: (_) @type.name body: (_) @type) (class body: (_) @type)]
+(class_declaration name: (_) @type.name (class_heritage (identifier) @base))
+[(function_declaration body: (_) @function) (generator_function_declaration body: (_) @function)
+ (function_expression body: (_) @function) (arrow_function body: (_) @function) (method_definition body: (_) @function)]
+
+[(field_definition property: (_) @field) (method_definition name: (_) @field)]
+(field_definition property: (_) @field value: (_) @same)
+(assignment_expression left: (member_expression object: (this) @object property: (_) @assigned) right: (_) @same)
+[(function_declaration name: (_) @called parameters: (_) @parameters)
+ (method_definition name: (_) @called parameters: (_) @parameters)
+ (variable_declarator name: (_) @called value: (arrow_function parameters: (_) @parameters))]
+
+(member_expression object: (_) @object property: [(property_identifier) (private_property_identifier)] @access) @typed
+[(object) (object_pattern) (jsx_self_closing_element) (jsx_opening_element)] @literal
+(pair key: (property_identifier) @access)
+(pair key: (property_identifier) @access value: [(object) (array)] @typed)
+(shorthand_property_identifier) @access @shorthand
+(pair_pattern key: (property_identifier) @access value: (_) @typed)
+(shorthand_property_identifier_pattern) @access @shorthand @typed
+(jsx_attribute . (property_identifier) @access)
+
+(this) @typed @self
+((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
+  (arrow_function parameters: (formal_parameters . (_) @typed))))
+ (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
+  (arrow_function parameter: (_) @typed)))
+ (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+(variable_declarator name: (_) @typed value: (_) @same)
+(variable_declarator value: (object) @typed @itself)
+(for_in_statement left: (_) @typed operator: "of" right: (_) @element)
+(array (object) @typed) @element
+(array . [(new_expression) (identifier) (call_expression)] @item) @typed
+(new_expression constructor: (identifier) @is) @typed
+(call_expression function: (_) @callee) @typed
+[(parenthesized_expression (_) @same) (await_expression (_) @same)] @typed
+(subscript_expression object: (_) @element index: [(number) (identifier)]) @typed

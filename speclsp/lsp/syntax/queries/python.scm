@@ -70,3 +70,40 @@
 
 ;; types
 (type) @type
+
+;; members
+(class_definition name: (identifier) @type.name body: (_) @type)
+(class_definition name: (identifier) @type.name superclasses: (argument_list (identifier) @base))
+(class_definition name: (identifier) @type.name superclasses: (argument_list (subscript value: (identifier) @base)))
+(function_definition body: (_) @function)
+(function_definition name: (identifier) @field @called)
+(function_definition name: (identifier) @called return_type: (_) @returns)
+(assignment left: (identifier) @field @typed type: (_) @is)
+(assignment left: (identifier) @field @typed !type right: (_) @same)
+((assignment left: (attribute object: (identifier) @_self attribute: (identifier) @assigned) type: (_) @is)
+ (#eq? @_self "self"))
+((assignment left: (attribute object: (identifier) @_self attribute: (identifier) @assigned) !type right: (_) @same)
+ (#eq? @_self "self"))
+
+(attribute object: (_) @object attribute: (identifier) @access) @typed
+(argument_list) @literal
+(keyword_argument name: (identifier) @access)
+(call function: (identifier) @same arguments: (argument_list) @typed)
+(class_pattern (dotted_name) @object (case_pattern (keyword_pattern . (identifier) @access)))
+
+((parameters . (identifier) @typed @self) (#any-of? @typed "self" "cls"))
+(typed_parameter . (identifier) @typed type: (_) @is)
+(typed_default_parameter name: (identifier) @typed type: (_) @is)
+(named_expression name: (identifier) @typed value: (_) @same)
+(for_statement left: (identifier) @typed right: (_) @element)
+(for_in_clause left: (identifier) @typed right: (_) @element)
+(as_pattern (_) @same alias: (as_pattern_target (identifier) @typed))
+(call function: (_) @callee) @typed
+(parenthesized_expression (_) @same) @typed
+(await (_) @same) @typed
+(list . (_) @item) @typed
+(list_comprehension body: (_) @item) @typed
+(subscript value: (_) @element subscript: [(integer) (identifier)]) @typed
+((call function: (_) @_function arguments: (argument_list . (_) @element
+  (keyword_argument value: (lambda parameters: (lambda_parameters . (identifier) @typed)))))
+ (#any-of? @_function "max" "min" "sorted"))

@@ -82,3 +82,89 @@
 
 ;; types
 [(type_identifier) (predefined_type) (generic_type)] @type
+
+;; members
+[(class_declaration name: (_) @type.name body: (_) @type) (class body: (_) @type)
+ (abstract_class_declaration name: (_) @type.name body: (_) @type)
+ (interface_declaration name: (_) @type.name body: (_) @type)
+ (enum_declaration name: (_) @type.name body: (_) @type)
+ (type_alias_declaration name: (_) @type.name value: (object_type) @type)
+ (type_alias_declaration name: (_) @type.name value: (_ (object_type) @type))
+ (object_type) @type]
+[(class_declaration name: (_) @type.name (class_heritage (extends_clause value: (identifier) @base)))
+ (class_declaration name: (_) @type.name (class_heritage (implements_clause (_) @base)))
+ (abstract_class_declaration name: (_) @type.name (class_heritage (extends_clause value: (identifier) @base)))
+ (abstract_class_declaration name: (_) @type.name (class_heritage (implements_clause (_) @base)))
+ (interface_declaration name: (_) @type.name (extends_type_clause type: (_) @base))
+ (type_alias_declaration name: (_) @type.name value: [(type_identifier) (generic_type)] @base)
+ (type_alias_declaration name: (_) @type.name value: (intersection_type [(type_identifier) (generic_type)] @base))]
+[(function_declaration body: (_) @function) (generator_function_declaration body: (_) @function)
+ (function_expression body: (_) @function) (arrow_function body: (_) @function) (method_definition body: (_) @function)
+ (function_declaration return_type: (type_annotation (_) @returns) body: (_) @function)
+ (function_expression return_type: (type_annotation (_) @returns) body: (_) @function)
+ (arrow_function return_type: (type_annotation (_) @returns) body: (_) @function)
+ (method_definition return_type: (type_annotation (_) @returns) body: (_) @function)]
+
+[(public_field_definition name: (_) @field) (property_signature name: (_) @field) (method_definition name: (_) @field)
+ (method_signature name: (_) @field) (abstract_method_signature name: (_) @field)
+ (enum_body (property_identifier) @field) (enum_assignment name: (_) @field)]
+(public_field_definition name: (_) @field type: (type_annotation (_) @is))
+(public_field_definition name: (_) @field !type value: (_) @same)
+(property_signature name: (_) @field type: (type_annotation (_) @is))
+(required_parameter (accessibility_modifier) pattern: (identifier) @field type: (type_annotation (_) @is))
+(assignment_expression left: (member_expression object: (this) @object property: (_) @assigned) right: (_) @same)
+[(function_declaration name: (_) @called parameters: (_) @parameters)
+ (function_declaration name: (_) @called return_type: (type_annotation (_) @returns))
+ (function_signature name: (_) @called return_type: (type_annotation (_) @returns))
+ (method_definition name: (_) @called parameters: (_) @parameters)
+ (method_definition name: (_) @called return_type: (type_annotation (_) @returns))
+ (method_signature name: (_) @called parameters: (_) @parameters)
+ (method_signature name: (_) @called return_type: (type_annotation (_) @returns))
+ (abstract_method_signature name: (_) @called return_type: (type_annotation (_) @returns))
+ (variable_declarator name: (_) @called value: (arrow_function parameters: (_) @parameters))
+ (variable_declarator name: (_) @called value: (arrow_function return_type: (type_annotation (_) @returns)))]
+(variable_declarator name: (_) @called type: (type_annotation (generic_type type_arguments: (type_arguments . (_) @props)))
+ value: (arrow_function))
+
+(member_expression object: (_) @object property: [(property_identifier) (private_property_identifier)] @access) @typed
+[(object) (object_pattern)] @literal
+(pair key: (property_identifier) @access)
+(pair key: (property_identifier) @access value: [(object) (array)] @typed)
+(shorthand_property_identifier) @access @shorthand
+(pair_pattern key: (property_identifier) @access value: (_) @typed)
+(shorthand_property_identifier_pattern) @access @shorthand @typed
+
+(this) @typed @self
+[(required_parameter pattern: (_) @typed type: (type_annotation (_) @is))
+ (optional_parameter pattern: (_) @typed type: (type_annotation (_) @is))] @parameter
+(variable_declarator type: (type_annotation (generic_type type_arguments: (type_arguments . (_) @is)))
+ value: (arrow_function parameters: (formal_parameters . (required_parameter pattern: (_) @typed !type))))
+((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
+  (arrow_function parameters: (formal_parameters . (required_parameter pattern: (_) @typed !type)))))
+ (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
+  (arrow_function parameter: (_) @typed)))
+ (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+(variable_declarator name: (_) @typed type: (type_annotation (_) @is))
+(variable_declarator name: (_) @typed !type value: (_) @same)
+(variable_declarator !type value: (object) @typed @itself)
+(variable_declarator name: (array_pattern . (identifier) @typed)
+ value: (call_expression type_arguments: (type_arguments . (_) @is)))
+(for_in_statement left: (_) @typed operator: "of" right: (_) @element)
+(variable_declarator type: (type_annotation (_) @is) value: [(object) (array)] @typed)
+(assignment_expression left: (_) @same right: [(object) (array)] @typed)
+(return_statement [(object) (array)] @typed @returned)
+(arrow_function return_type: (type_annotation (_) @is) body: (parenthesized_expression (_) @typed))
+(call_expression function: (_) @callee arguments: (arguments [(object) (array)] @typed) @arguments)
+(new_expression constructor: (_) @callee arguments: (arguments [(object) (array)] @typed) @arguments)
+((call_expression function: (_) @_hook type_arguments: (type_arguments . (_) @is) arguments: (arguments . (object) @typed))
+ (#match? @_hook "^use"))
+(array (object) @typed) @element
+(array . [(new_expression) (identifier) (call_expression)] @item) @typed
+(satisfies_expression [(object) (array)] @typed (_) @is)
+(as_expression [(object) (array)] @typed (_) @is)
+[(as_expression (_) (_) @is) (satisfies_expression (_) (_) @is)] @typed
+(new_expression constructor: (identifier) @is) @typed
+(call_expression function: (_) @callee) @typed
+[(parenthesized_expression (_) @same) (non_null_expression (_) @same) (await_expression (_) @same)] @typed
+(subscript_expression object: (_) @element index: [(number) (identifier)]) @typed

@@ -1,0 +1,335 @@
+"""Types of expressions and owners of members, as far as one document proves them.
+
+    member ─► the expression left of it, or the literal around it ─► its type ─► the type that defines the member
+
+Captures of the section `members` of queries/NAME.scm:
+
+    type, type.name       a node with definitions of members, and the name of their type; without one it is anonymous
+    base                  a type whose members the type of its match has
+    field, assigned       a member's name in its definition, in the innermost type around it; `owner` is another type
+    access, object        a member's name in a use, and the expression, literal or pattern whose member it is
+    shorthand             the name is that of a variable too
+    typed                 a node whose type its match tells, by one of these:
+      is                    a type
+      same                  an expression of the same type
+      element, item         an expression whose elements have this type; an element of the node
+      access                a member
+      callee                what is called; with `arguments`, what takes these, of which the node is one
+      returned              the result of the innermost `function`
+      self, itself          the innermost type around the node; no type but its own
+    called                a function's name, with what it `returns` and its `parameters`
+
+Only the text near some occurrences of a name is examined, so the time does not depend on the size of the document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from speclsp.lsp.syntax import bindings
+from speclsp.lsp.syntax.bindings import Occurrence, word_starts
+from speclsp.lsp.syntax.languages.type_texts import OTHER, UNKNOWN, element_of, name_of
+from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
+
+if TYPE_CHECKING:
+    import tree_sitter
+
+SECTION = "members"
+FIELD, ASSIGNED, ACCESS = "field", "assigned", "access"
+MAX_DEPTH, MAX_LINEAGE, MAX_PARAMETERS = 10, 6, 12
+MAX_WORDS, MAX_NEAR = 120, 24  # occurrences of a name that are examined, and of a variable's name in one scope
+AROUND = frozenset(("type", "function", "literal"))
+INFERRED = frozenset(("var", "auto", "val"))
+NOTHING = frozenset(("None", "null", "nil", "undefined", "nullptr"))
+SELF = re.compile(r"\bSelf\b")
+ASSIGNMENT = re.compile(r"\s*[:=](?!=)")
+# Methods whose result has the type of their object, or of its elements.
+SAME = re.compile(
+    "iter|iter_mut|into_iter|stream|filter|slice|clone|unwrap|expect|as_ref|as_mut|borrow|borrow_mut|Where"
+)
+ELEMENT = re.compile("find|pop|shift|at|get|first|last|next|firstOrNull|First|FirstOrDefault|front|back")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member's name at `[start, end)` of the document. `kind`: its capture. `owner`: the type whose member it is."""
+
+    start: int
+    end: int
+    kind: str
+    owner: str
+    object: str = ""  # the text whose member it is
+    is_shorthand: bool = False
+
+
+def has_members(tree: SyntaxTree) -> bool:
+    """True if the tree's language has a section `members`."""
+    return load_query(tree.grammar, SECTION) is not None
+
+
+class Facts(NamedTuple):
+    """The matches at a range of bytes: by the names that capture exactly it, and by nodes around it."""
+
+    exact: dict[str, list[Captures]]
+    around: list[tuple[int, bool, str, tree_sitter.Node, Captures]]  # (size, no name, capture, node, match), by size
+
+
+def node_bytes(node: tree_sitter.Node) -> tuple[int, int]:
+    return node.start_byte, node.end_byte
+
+
+class ExpressionTypes:
+    """Types in one document in the middle of a rename. `names`: the old and the new name, of the same members."""
+
+    def __init__(
+        self, tree: SyntaxTree, names: tuple[str, str], bounds: tuple[int, int], is_late: Callable[[], bool]
+    ) -> None:
+        """`bounds`: the part of the document that is examined."""
+        self._tree, self._both, self._bounds, self._is_late, self._depth = tree, names, bounds, is_late, 0
+        self._imports = tree.imports()
+        self._facts = dict[tuple[int, int], Facts]()
+        self._types = dict[tuple[int, int], str]()
+        self._occurrences = dict[int, Occurrence | None]()
+        self._definitions = dict[str, list[Member]]()
+        self._lineages = dict[str, list[str]]()
+
+    def member(self, start: int, end: int) -> Member | None:
+        """The member whose definition or use is the identifier at `[start, end)` of the document."""
+        facts = self._at(*self._bytes(start, end))
+        kind = next((kind for kind in (FIELD, ASSIGNED, ACCESS) if kind in facts.exact), "")
+        if not kind:
+            return None
+        captures, text = facts.exact[kind][0], ""
+        if kind == ACCESS:
+            literals = [node for _, _, name, node, _ in facts.around if name == "literal"]
+            node = captures["object"][0] if "object" in captures else next(iter(literals), None)
+            owner, text = (name_of(self.type_of(node)), self._tree.node_text(node)) if node else (UNKNOWN, "")
+            kind = FIELD if node and owner == f"@{node.start_byte}" else ACCESS
+        elif "owner" in captures:
+            owner = name_of(self._text(captures["owner"][0]))
+        else:
+            owner = self._around(facts, *(("function",) if kind == FIELD else ()))
+        is_local = kind == FIELD and owner == OTHER
+        return None if is_local else Member(start, end, kind, owner, text, "shorthand" in captures)
+
+    def definitions(self, name: str) -> list[Member]:
+        """The definitions of members of a name, from top to bottom."""
+        if name not in self._definitions:
+            text, self._definitions[name] = self._tree.text, []
+            starts = (
+                at
+                for at in word_starts(text, name, *self._bounds)
+                if text[at - 1 : at] not in (".", ">") or ASSIGNMENT.match(text, at + len(name))
+            )
+            members = (self.member(at, at + len(name)) for at in islice(starts, MAX_WORDS) if not self._is_late())
+            self._definitions[name] = [member for member in members if member and member.kind != ACCESS]
+        return self._definitions[name]
+
+    def lineage(self, name: str) -> list[str]:
+        """A type and those whose members it has, the nearest first."""
+        if name not in self._lineages:
+            self._lineages[name] = result = [name]
+            for type_name in result:
+                result += [base for base in self._bases(type_name) if base not in result][: MAX_LINEAGE - len(result)]
+        return self._lineages[name]
+
+    def declared(self, owner: str, name: str) -> Member | None:
+        """The definition of a type's member, its own or that of a type whose members it has."""
+        if owner in (UNKNOWN, OTHER):
+            return None
+        names = self._both if name in self._both else (name,)
+        members = [member for same in names for member in self.definitions(same)]
+        return next((member for level in self.lineage(owner) for member in members if member.owner == level), None)
+
+    # ── expressions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def type_of(self, node: tree_sitter.Node) -> str:
+        """The type of an expression, a literal or a pattern."""
+        at = node.start_byte, node.end_byte
+        if at not in self._types:
+            if self._depth == MAX_DEPTH or self._is_late():
+                return OTHER
+            self._types[at], self._depth = OTHER, self._depth + 1
+            type_text = self._matched(*at, "typed")
+            self._types[at] = type_text if type_text is not None else self._variable(node)
+            self._depth -= 1
+        return self._types[at]
+
+    def _matched(self, low: int, high: int, *kinds: str) -> str | None:
+        """The type that matches tell about the node at the bytes `[low, high)`; None if none does."""
+        facts, result = self._at(low, high), None
+        for captures in (match for kind in kinds for match in facts.exact.get(kind, ())):
+            type_text = self._relation(captures, facts, low)
+            result = type_text if type_text is not None else result
+            if result not in (None, OTHER):
+                break
+        return result
+
+    def _relation(self, captures: Captures, facts: Facts, low: int) -> str | None:
+        """The type that one match tells about the node that begins at byte `low`."""
+        if "is" in captures and (text := self._text(captures["is"][0])) not in INFERRED:
+            return text
+        if "same" in captures:
+            is_nothing = self._tree.node_text(captures["same"][0]) in NOTHING
+            return UNKNOWN if is_nothing else self.type_of(captures["same"][0])
+        if "element" in captures:
+            return element_of(self.type_of(captures["element"][0]))
+        if "item" in captures:
+            return f"[]{self.type_of(captures['item'][0])}"
+        if "arguments" in captures:
+            return self._parameter(captures, low)
+        if "callee" in captures:
+            return self._result(self._function(captures["callee"][0]))
+        if ACCESS in captures:
+            return self._member_type(captures[ACCESS][0])
+        if "returned" in captures:
+            functions = [match for _, _, name, _, match in facts.around if name == "function"]
+            return self._result(functions[0]) if functions else OTHER
+        if "itself" in captures:
+            return f"@{low}"
+        return self._around(facts) if "self" in captures else None
+
+    def _variable(self, node: tree_sitter.Node) -> str:
+        """The type of what a name means."""
+        start, end = self._range(node)
+        if not self._tree.text[start:end].isidentifier() or self._tree.text[start - 1 : start] == ".":
+            return UNKNOWN if "pattern" in node.type else OTHER
+        types = [self._defined(definition) for definition in self._meanings(start, end)]
+        names = {name_of(text): text for text in types}
+        if len(names) > 1:
+            names.pop(UNKNOWN, None)
+        return next(iter(names.values())) if len(names) == 1 else OTHER
+
+    def _defined(self, definition: Occurrence) -> str:
+        """The type of a variable, or the type that a name is."""
+        at = self._bytes(definition.start, definition.end)
+        exact = self._at(*at).exact
+        if "type.name" in exact:
+            return self._tree.text[definition.start : definition.end]
+        is_imported = any(start <= definition.start < end for start, end in self._imports)
+        return OTHER if "called" in exact or is_imported else self._matched(*at, "typed", FIELD) or UNKNOWN
+
+    def _meanings(self, start: int, end: int) -> list[Occurrence]:
+        """The definitions that a variable at `[start, end)` of the document may mean."""
+        use, name = self._occurrence(start, end), self._tree.text[start:end]
+        for scope in use.visible_scopes() if use is not None and use.is_variable else ():
+            low, high = max(scope.start, self._bounds[0]), min(scope.end, self._bounds[1])
+            starts = islice(word_starts(self._tree.text, name, low, high), MAX_NEAR)
+            known = [self._occurrence(at, at + len(name)) for at in starts]
+            defined = [other for other in known if other is not None and other.defines == scope]
+            if defined and use is not None:
+                last = bindings.meaning(use, defined)
+                return defined if defined[0].after < 0 else [last] if last is not None else []
+        return []
+
+    def _member_type(self, node: tree_sitter.Node) -> str:
+        """The declared type of the member that a name means."""
+        start, end = self._range(node)
+        member = self.member(start, end)
+        if member is None or member.owner == UNKNOWN:
+            return UNKNOWN
+        declared = self.declared(member.owner, self._tree.text[start:end])
+        if declared is None:
+            return OTHER
+        type_text = self._matched(*self._bytes(declared.start, declared.end), FIELD, ASSIGNED)
+        return type_text if type_text is not None else self._result(self._called(declared.start, declared.end))
+
+    # ── functions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _function(self, callee: tree_sitter.Node) -> Captures | str:
+        """The function or method that is called, or the type of the result."""
+        for captures in self._at(*node_bytes(callee)).exact.get("typed", ()):
+            if ACCESS in captures and "object" in captures:
+                name, owner = self._tree.node_text(captures[ACCESS][0]), self.type_of(captures["object"][0])
+                if declared := self.declared(name_of(owner), name):
+                    return self._called(declared.start, declared.end)
+                return owner if SAME.fullmatch(name) else element_of(owner) if ELEMENT.fullmatch(name) else OTHER
+        for definition in self._meanings(*self._range(callee))[:1]:
+            return self._called(definition.start, definition.end) or self._defined(definition) or OTHER
+        return OTHER
+
+    def _called(self, start: int, end: int) -> Captures:
+        """The captures of matches about the function whose name stands at `[start, end)` of the document."""
+        matches = self._at(*self._bytes(start, end)).exact.get("called", ())
+        return {name: nodes for captures in matches for name, nodes in captures.items()}
+
+    def _result(self, function: Captures | str) -> str:
+        """The type of a call."""
+        if isinstance(function, str):
+            return function
+        return self._text(function["returns"][0]) if "returns" in function else OTHER
+
+    def _parameter(self, captures: Captures, low: int) -> str:
+        """The type of the parameter that takes the argument at byte `low`."""
+        function = self._function(captures["callee"][0])
+        if isinstance(function, str):  # a type
+            constructor = self.declared(function, "constructor")
+            function = self._called(constructor.start, constructor.end) if constructor is not None else {}
+        if "props" in function:
+            return self._text(function["props"][0])
+        if "parameters" not in function:
+            return OTHER
+        arguments = islice(captures["arguments"][0].named_children, MAX_PARAMETERS)
+        node = function["parameters"][0].named_child(sum(argument.start_byte < low for argument in arguments))
+        matches = self._at(*node_bytes(node)).exact.get("parameter", ()) if node is not None else ()
+        return next((self._text(match["is"][0]) for match in matches if "is" in match), OTHER)
+
+    # ── the tree ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _around(self, facts: Facts, *barriers: str) -> str:
+        """The innermost type around a node; OTHER if there is none inside of the barriers."""
+        for _, is_anonymous, name, node, captures in facts.around:
+            if name in barriers:
+                break
+            if name == "type":
+                return (
+                    f"@{node.start_byte}" if is_anonymous else name_of(self._tree.node_text(captures["type.name"][0]))
+                )
+        return OTHER
+
+    def _bases(self, name: str) -> list[str]:
+        """The types whose members the type of a name has."""
+        starts = islice(word_starts(self._tree.text, name, *self._bounds), MAX_NEAR)
+        ranges = [self._bytes(at, at + len(name)) for at in starts] if name not in (OTHER, UNKNOWN) else []
+        matches = [match for at in ranges for match in self._at(*at).exact.get("type.name", ())]
+        return [name_of(self._tree.node_text(node)) for match in matches for node in match.get("base", ())]
+
+    def _text(self, node: tree_sitter.Node) -> str:
+        """The type that a node writes."""
+        text = self._tree.node_text(node)
+        if text.startswith("{"):
+            return f"@{node.start_byte}"
+        return SELF.sub(self._around(self._at(*node_bytes(node))), text) if "Self" in text else text
+
+    def _occurrence(self, start: int, end: int) -> Occurrence | None:
+        """The identifier at `[start, end)` of the document."""
+        if start not in self._occurrences:
+            self._occurrences[start] = bindings.at(self._tree, start, end)
+        return self._occurrences[start]
+
+    def _at(self, low: int, high: int) -> Facts:
+        """The matches of the section at the bytes `[low, high)`."""
+        if (low, high) not in self._facts:
+            self._facts[low, high] = facts = Facts({}, [])
+            for captures in self._tree.matches(SECTION, low, high):
+                is_bare = "type.name" not in captures and "returns" not in captures
+                for name, nodes in captures.items():
+                    for node in nodes:
+                        start, end = node.start_byte, node.end_byte
+                        if start == low and end == high:
+                            facts.exact.setdefault(name, []).append(captures)
+                        elif name in AROUND and start <= low and high <= end:
+                            facts.around.append((end - start, is_bare, name, node, captures))
+            facts.around.sort(key=lambda level: level[:2])
+        return self._facts[low, high]
+
+    def _bytes(self, start: int, end: int) -> tuple[int, int]:
+        view = self._tree.view
+        return view.to_byte(view.to_view(start)), view.to_byte(view.to_view(end))
+
+    def _range(self, node: tree_sitter.Node) -> tuple[int, int]:
+        return self._tree.view.to_document(node.start_byte), self._tree.view.to_document(node.end_byte, end=True)
