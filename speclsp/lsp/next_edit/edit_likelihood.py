@@ -17,6 +17,7 @@ from math import exp, log2
 from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.callees import CALLEE
+from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.replaced_types import TYPE
 from speclsp.lsp.next_edit.changes.substitutions import (
@@ -30,7 +31,7 @@ from speclsp.lsp.next_edit.changes.substitutions import (
 )
 from speclsp.lsp.syntax.text_windows import WORD
 
-KINDS = (RENAME, PHRASE, LINES, TYPE, CALLEE)
+KINDS = (RENAME, PHRASE, LINES, TYPE, CALLEE, ARGUMENT)
 SIGNS: Mapping[str, int] = {
     "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
     "pure": 1, "distance": -1, "accepted": 1, "rejected": -1, "from_accepted": -1, "same_kind": 1,
@@ -51,6 +52,7 @@ WEIGHTS: Mapping[str, float] = {
     "lines": 0.393,
     "type": 0.747,
     "callee": 0.593,
+    "argument": 0.7,
     "once_lines": -0.049,
     "times": 0.572,
     "alike_around": 0.558,

@@ -23,6 +23,8 @@ from typing import NamedTuple
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit.changes.callees import callee_places
+from speclsp.lsp.next_edit.changes.calls import call_lists
+from speclsp.lsp.next_edit.changes.calls.arguments import argument_places
 from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.changes.recent_changes import NotOffered, Recent
 from speclsp.lsp.next_edit.changes.renamed_names import Rename, renamed
@@ -39,7 +41,7 @@ from speclsp.lsp.syntax.languages import BY_NAME, record
 from speclsp.lsp.syntax.languages.keywords import definition, statement_words
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import common_ends, line_at
-from speclsp.lsp.syntax.tree import SyntaxTree
+from speclsp.lsp.syntax.tree import SyntaxTree, load_query
 from speclsp.lsp.visibility import secret_text
 from speclsp.plain_text import is_inside_word
 
@@ -100,6 +102,7 @@ class Producer:
             tree.count_errors_with(0, 0, "y", WARM_UP_MS)
             tree.is_type(1)
             tree.imports()
+            load_query(tree.grammar, call_lists.SECTION)
             bindings.at(tree, 0, 1)
 
     def prepare(self, text: str, language: str) -> None:
@@ -190,6 +193,7 @@ def first_edit(outcomes: Iterable[Proposal | str]) -> Proposal | str:
 def candidates(recent: Recent, renamed: Renames) -> Iterator[Place]:
     """The places of all kinds of edits, a line each, in the order in which they are offered."""
     yield from renamed.places
+    yield from argument_places(recent)
     yield from callee_places(recent)
     yield from type_places(recent)
     yield from repeated_places(recent, renamed)

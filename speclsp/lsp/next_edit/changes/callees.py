@@ -1,6 +1,6 @@
-"""A callee that was replaced once, in other calls: print(a) -> show(a).
+"""A callee that was replaced, in other calls: print(a) -> show(a), console.log(a) -> logger.debug(a).
 
-The file defines or imports the new callee, and does not define the old one.
+After one time the file defines or imports the new callee, and does not define the old one or the object that has it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from speclsp.lsp.next_edit.changes.substitutions import Evidence, Origin, Substi
 from speclsp.lsp.syntax.languages.keywords import declaration_before
 
 CALLEE = "callee"  # the kind of these edits
+MIN_TIMES = 2  # where the file does not show that the new callee stands for the old one
 CALLED = re.compile(r"(?<![\w.$])([^\W\d]\w{2,}(?:\.\w+)*)\(")
 
 
@@ -33,21 +34,30 @@ def callee_places(recent: Recent) -> Iterator[Place]:
     for old, new in filter(None, (replaced_callee(change, declares) for change in recent.newest)):
         others = [(change, *callees) for change in recent.changes if (callees := replaced_callee(change, declares))]
         contradicted = any(before == new or (before == old and after != new) for _, before, after in others)
-        if contradicted or "." in old or not recent.defines(new.split(".")[0]) or recent.defines(old):
-            continue
         same = [change for change, before, _ in others if before == old]
+        times, owner = sum(change.times for change in same), old.split(".")[0]
+        is_of_module = "." in old and recent.imports(owner)
+        is_known = recent.defines(new.split(".")[0]) and (is_of_module or not recent.defines(owner))
+        if contradicted or (times < MIN_TIMES and not is_known):
+            continue
         origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
-        evidence = Evidence(sum(change.times for change in same), len(recent.edits) - 1, origins)
-        pattern = re.compile(rf"(?<![\w.$]){old}\(")
+        evidence = Evidence(times, len(recent.edits) - 1, origins)
+        pattern = re.compile(rf"(?<![\w.$]){re.escape(old)}\(")
+        is_proven = times >= MIN_TIMES and not recent.passed(pattern, f"{old}(", origins)
+        tree = recent.parse(recent.cursor)
         for start, line in recent.lines_with(pattern, f"{old}("):
             match = pattern.search(line)
             if recent.is_late() or match is None:
                 return
             is_method = not line[: match.start()].strip() and line.rstrip().endswith("{")  # its definition
+            around = {scope.name for scope in tree.enclosing(start + match.start())} if tree is not None else set()
             if (
                 not is_method
+                and new.split(".")[-1] not in around  # the new callee may call the old one
                 and not declares.search(line[: match.start()])
                 and recent.kind_at(start + match.start()) == "code"
             ):
                 place = Substitution(CALLEE, old, new)
-                yield Place(start, start + len(line), pattern.sub(f"{new}(", line), place, evidence)
+                yield Place(
+                    start, start + len(line), pattern.sub(f"{new}(", line), place, evidence, is_proven=is_proven
+                )

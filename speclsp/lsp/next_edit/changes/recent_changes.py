@@ -101,9 +101,13 @@ class Recent:
         defines = definition(self.language.keywords, name)
         word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
         lines = {line_start(self.text, at) for at in match_starts(word, name, self.text)}
-        if any(defines.search(self.text[start : line_end(self.text, start)]) for start in lines):
-            return True
-        tree = self.parse(self.cursor)
+        return any(defines.search(self.text[start : line_end(self.text, start)]) for start in lines) or self.imports(
+            name
+        )
+
+    def imports(self, name: str) -> bool:
+        """True if an import at the top level has a name."""
+        tree, word = self.parse(self.cursor), re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
         return tree is not None and any(word.search(self.text, *span) for span in tree.imports())
 
     def kind_at(self, offset: int) -> str:

@@ -57,3 +57,7 @@
 
 ;; types
 [(type_identifier) (primitive_type)] @type
+
+;; calls
+(function_declarator declarator: (identifier) @name parameters: (parameter_list) @parameters)
+(call_expression function: (identifier) @callee arguments: (argument_list) @arguments)

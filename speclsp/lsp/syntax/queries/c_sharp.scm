@@ -78,3 +78,16 @@
   (accessor_declaration body: (arrow_expression_clause (assignment_expression right: (identifier) @member)))]
  (#eq? @member "value"))
 (identifier) @name
+
+;; calls
+(method_declaration name: (identifier) @name parameters: (_) @parameters)
+(constructor_declaration name: (identifier) @name parameters: (_) @parameters)
+(local_function_statement name: (identifier) @name parameters: (_) @parameters)
+(invocation_expression function: [(identifier) @callee (generic_name . (identifier) @callee)]
+ arguments: (argument_list) @arguments)
+(invocation_expression function: (member_access_expression expression: _ @receiver name: (identifier) @callee)
+ arguments: (argument_list) @arguments)
+(invocation_expression function: (conditional_access_expression condition: (_) @receiver
+ (member_binding_expression name: (identifier) @callee)) arguments: (argument_list) @arguments)
+(object_creation_expression type: [(identifier) @callee (generic_name . (identifier) @callee)]
+ arguments: (argument_list) @arguments)

@@ -85,3 +85,17 @@
 
 ;; types
 [(type_identifier) (primitive_type)] @type
+
+;; calls
+(function_declarator declarator: (identifier) @name parameters: (parameter_list) @parameters)
+(call_expression function: (identifier) @callee arguments: (argument_list) @arguments)
+(function_declarator declarator: (field_identifier) @name parameters: (parameter_list) @parameters)
+(function_declarator declarator: (qualified_identifier scope: (_) @owner name: (identifier) @name)
+ parameters: (parameter_list) @parameters)
+(call_expression function: (template_function name: (identifier) @callee) arguments: (argument_list) @arguments)
+(call_expression function: (field_expression argument: (_) @receiver field: (field_identifier) @callee)
+ arguments: (argument_list) @arguments)
+(call_expression function: (qualified_identifier scope: (_) @receiver name: (identifier) @callee)
+ arguments: (argument_list) @arguments)
+(new_expression type: (type_identifier) @callee arguments: (argument_list) @arguments)
+(declaration type: (type_identifier) @callee declarator: (init_declarator value: (argument_list) @arguments))

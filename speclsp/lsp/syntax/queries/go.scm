@@ -47,3 +47,13 @@
 
 ;; types
 (type_identifier) @type
+
+;; calls
+(function_declaration name: (identifier) @name parameters: (_) @parameters)
+(method_declaration receiver: (parameter_list (parameter_declaration type: [
+ (type_identifier) @owner (pointer_type (type_identifier) @owner) (generic_type type: (_) @owner)
+ (pointer_type (generic_type type: (_) @owner))])) name: (_) @name parameters: (_) @parameters)
+(method_elem name: (_) @name parameters: (_) @parameters)
+(call_expression function: (identifier) @callee arguments: (argument_list) @arguments)
+(call_expression function: (selector_expression operand: (_) @receiver field: (_) @callee)
+ arguments: (argument_list) @arguments)

@@ -67,3 +67,11 @@
 
 ;; types
 [(type_identifier) (generic_type)] @type
+
+;; calls
+(method_declaration name: (identifier) @name parameters: (_) @parameters)
+(constructor_declaration name: (identifier) @name parameters: (_) @parameters)
+(method_invocation !object name: (identifier) @callee arguments: (argument_list) @arguments)
+(method_invocation object: (_) @receiver name: (identifier) @callee arguments: (argument_list) @arguments)
+(object_creation_expression type: [(type_identifier) @callee (generic_type (type_identifier) @callee)]
+ arguments: (argument_list) @arguments)

@@ -53,3 +53,10 @@
 (return_expression label: (identifier) @member)
 (this_expression (identifier) @member)
 (identifier) @name
+
+;; calls
+(function_declaration name: (identifier) @name (function_value_parameters) @parameters)
+(function_declaration (user_type) @owner name: (identifier) @name (function_value_parameters) @parameters)
+(class_declaration name: (identifier) @name (primary_constructor (class_parameters) @parameters))
+(call_expression . (identifier) @callee . (value_arguments) @arguments)
+(call_expression . (navigation_expression (_) @receiver (identifier) @callee .) . (value_arguments) @arguments)

@@ -107,3 +107,8 @@
 ((call function: (_) @_function arguments: (argument_list . (_) @element
   (keyword_argument value: (lambda parameters: (lambda_parameters . (identifier) @typed)))))
  (#any-of? @_function "max" "min" "sorted"))
+
+;; calls
+(function_definition name: (identifier) @name parameters: (parameters) @parameters)
+(call function: (identifier) @callee arguments: (argument_list) @arguments)
+(call function: (attribute object: (_) @receiver attribute: (identifier) @callee) arguments: (argument_list) @arguments)

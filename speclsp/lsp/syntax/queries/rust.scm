@@ -87,3 +87,13 @@
 
 ;; types
 [(type_identifier) (generic_type)] @type
+
+;; calls
+(function_item name: (identifier) @name parameters: (_) @parameters)
+(function_signature_item name: (identifier) @name parameters: (_) @parameters)
+(call_expression function: [(identifier) @callee (generic_function function: (identifier) @callee)]
+ arguments: (arguments) @arguments)
+(call_expression function: (field_expression value: (_) @receiver field: (field_identifier) @callee)
+ arguments: (arguments) @arguments)
+(call_expression function: (scoped_identifier path: (_) @receiver name: (identifier) @callee)
+ arguments: (arguments) @arguments)

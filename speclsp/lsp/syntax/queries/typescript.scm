@@ -168,3 +168,16 @@
 (call_expression function: (_) @callee) @typed
 [(parenthesized_expression (_) @same) (non_null_expression (_) @same) (await_expression (_) @same)] @typed
 (subscript_expression object: (_) @element index: [(number) (identifier)]) @typed
+
+;; calls
+(function_declaration name: (identifier) @name parameters: (_) @parameters)
+(generator_function_declaration name: (identifier) @name parameters: (_) @parameters)
+(method_definition name: (_) @name parameters: (_) @parameters)
+(variable_declarator name: (identifier) @name value: (arrow_function parameters: (_) @parameters))
+(variable_declarator name: (identifier) @name value: (function_expression parameters: (_) @parameters))
+(call_expression function: (identifier) @callee arguments: (arguments) @arguments)
+(call_expression function: (member_expression object: (_) @receiver property: (_) @callee) arguments: (arguments) @arguments)
+(new_expression constructor: (identifier) @callee arguments: (arguments) @arguments)
+(function_signature name: (identifier) @name parameters: (_) @parameters)
+(method_signature name: (_) @name parameters: (_) @parameters)
+(abstract_method_signature name: (_) @name parameters: (_) @parameters)

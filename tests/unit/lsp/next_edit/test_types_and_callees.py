@@ -10,6 +10,7 @@ from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.next_edit.changes.callees import CALLEE
+from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.replaced_types import TYPE
 from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution
@@ -43,6 +44,7 @@ OFFERED = [
     ("typescript", "let a: Item[], b: Item;\nlet c: Item;\n", ("Item", "Product", 2), TYPE),
     ("rust", "fn load(a: Rc<u8>) -> Rc<u8> { a }\nfn store(b: Rc<i8>) {}\n", ("Rc", "Arc", 2), TYPE),
     ("python", "from tools import warn\r\n" + "print(1)\r\n" * 2, ("print(", "warn(", 1), CALLEE),
+    ("python", "def f(a):\r\n    b = 1\r\n    g(f(a))\r\n", ("f(a", "f(a, b", 1), ARGUMENT),
     ("java", "class A {\n  Item copy(Item a) { return a; }\n  Item last;\n}\n", ("Item", "Product", 2), TYPE),
 ]
 

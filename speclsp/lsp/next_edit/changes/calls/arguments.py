@@ -1,0 +1,213 @@
+"""Arguments that follow a changed signature or a changed call: f(a) -> f(a, b).
+
+    newest edit ─► list that got or lost an item, or has another order
+        parameters of a function of this file ─► its calls that fit the old parameters and not the new ones
+        arguments of a call ─► the function's parameters, if it is of this file; then its other calls
+                            ─► calls alike after two equal changes, if it is not
+
+A new argument is the variable of the parameter's name that is in scope, or the literal that another changed call has.
+Else it is the parameter's name, as a placeholder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from speclsp.lsp.next_edit.changes.calls import call_lists
+from speclsp.lsp.next_edit.changes.calls.call_lists import (
+    Call,
+    Changed,
+    Item,
+    Piece,
+    difference,
+    fits,
+    inserted,
+    moved,
+    positional,
+    removed,
+)
+from speclsp.lsp.next_edit.changes.calls.call_resolver import CallResolver
+from speclsp.lsp.next_edit.changes.calls.signatures import LITERAL, PATH, signature_pieces
+from speclsp.lsp.next_edit.changes.places import Place, nearest_line
+from speclsp.lsp.next_edit.changes.recent_changes import Recent
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Evidence, Origin, Substitution
+from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start
+from speclsp.lsp.syntax.tree import SyntaxTree, load_query
+
+ARGUMENT = "argument"  # the kind of these edits
+MIN_TIMES = 2  # equal changes by hand, for a function of another file
+NAMED_MARK = {"python": "=", "kotlin": " = ", "c_sharp": ": "}  # between an argument's name and its value
+
+
+def argument_places(recent: Recent) -> Iterator[Place]:
+    """The parameters and calls that follow the lists that the newest edit has changed, the nearest first."""
+    tree = recent.parse(recent.cursor)
+    if tree is not None and load_query(tree.grammar, call_lists.SECTION) is not None:
+        search = ArgumentSearch(recent, tree)
+        for change in search.changed(len(recent.edits) - 1):
+            if not search.is_being_typed(change.call):
+                yield from search.calls_after(change) if change.call.is_function else search.after_call(change)
+
+
+class ArgumentSearch:
+    """Finds what follows a changed list of parameters or arguments."""
+
+    def __init__(self, recent: Recent, tree: SyntaxTree) -> None:
+        self.recent, self.tree, self.text = recent, tree, recent.text
+        self.resolver, self.changed = CallResolver(recent, tree), cache(lambda number: [*self._changed(number)])
+        self.lines = {change.new.strip() for change in recent.changes}
+
+    def _changed(self, number: int) -> Iterator[Changed]:
+        """The lists that got or lost one item in an edit, or whose items it moved."""
+        edit, line_break = self.recent.edits[number], "\r\n" if "\r\n" in self.text else "\n"
+        before, after = (lines.replace("\n", line_break) for lines in (edit.before, edit.after))
+        low = nearest_line(self.text, after.rstrip(), self.recent.cursor) if after.strip() else None
+        if low is None:
+            return
+        for call in call_lists.calls_in(self.tree, low, low + len(after) - 1):
+            head, rest = self.text[call.at : call.start], self.text[low + len(after) :][: call_lists.MAX_LIST]
+            # a list that begins in the edit stands behind the same text as often repeated
+            nth, parts = after.count(head, 0, max(0, call.start - low)), before.split(head)
+            if call.start <= low:
+                listed = call_lists.split(
+                    self.text[call.start : low] + before + rest, self.tree.grammar, call.is_function
+                )
+            elif 0 < nth < len(parts) == after.count(head) + 1:
+                listed = call_lists.split(head.join(parts[nth:]) + rest, self.tree.grammar, call.is_function)
+            else:
+                continue
+            old, new = self._countable(call, listed), self._countable(call, call.items)
+            change = difference(call, old, new) if old is not None and new is not None else None
+            if change is not None:
+                yield change
+
+    def _countable(self, call: Call, items: Sequence[Item] | None) -> Sequence[Item] | None:
+        """The parameters of a function, or the arguments of a call; None if their number is not fixed."""
+        if items is None or call.is_function:
+            return None if items is None else call_lists.parameters(self.tree, call, items)
+        return None if any(call_lists.SPREAD.search(item.text) for item in items) else items
+
+    def is_being_typed(self, call: Call) -> bool:
+        """True while the cursor is in a list, unless another list of this name was changed too."""
+        changes = (change.call for number in range(len(self.recent.edits)) for change in self.changed(number))
+        is_inside = call.start <= self.recent.cursor <= call.end
+        return is_inside and not any(other.name == call.name and other.at != call.at for other in changes)
+
+    # ── what follows ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def after_call(self, change: Changed) -> Iterator[Place]:
+        """The parameters of the called function, if they do not fit yet; then its other calls."""
+        function = self.resolver.function(change.call)
+        if function is None:
+            yield from () if self.resolver.functions(change.call.name) else self.calls_alike(change)
+            return
+        for number in reversed(range(len(self.recent.edits))):
+            for other in self.changed(number):
+                if other.call.at == function.at and other.call.is_function:
+                    yield from self.calls_after(other)
+                    return
+        present = self._countable(function, function.items)
+        if present is None:
+            return
+        is_old, is_new = fits(change.old, present), fits(change.new, present)
+        if change.order or (is_old and not is_new):
+            yield from self._place(function, signature_pieces(self.resolver, change, function, present), change, True)
+        elif is_new and not is_old and change.added >= 0:
+            name = change.new[change.added].name
+            at = next((n for n, item in enumerate(present) if item.name == name), change.added)
+            yield from self.calls_after(Changed(function, [*present[:at], *present[at + 1 :]], present, added=at))
+        elif is_new and not is_old:
+            item = change.old[change.removed]
+            at = len(present) if item.name else change.removed
+            old = [*present[:at], item._replace(name=item.name or item.text), *present[at:]]
+            yield from self.calls_after(Changed(function, old, present, removed=at))
+
+    def calls_after(self, change: Changed) -> Iterator[Place]:
+        """The calls of a function that fit its old parameters, and not the new ones."""
+        known = [call for call in self.resolver.named(change.call.name) if not call.is_function]
+        done = [call for call in known if self._is_changed(call) and fits(call.items, change.new)]
+        for call in known:
+            items = self._countable(call, call.items)
+            is_done = call in done if change.order else fits(call.items, change.new)
+            if self.recent.is_late() or items is None or is_done or not fits(items, change.old):
+                continue
+            proof = self.resolver.means(call, change.call)
+            if proof is not False:
+                pieces, placeholder = self._pieces(call, change, done)
+                if proof or not placeholder:
+                    yield from self._place(call, pieces, change, bool(proof), placeholder)
+
+    def calls_alike(self, change: Changed) -> Iterator[Place]:
+        """The calls of a function of another file that are like those that got the same change twice by hand."""
+
+        def shape(change: Changed) -> tuple[object, ...]:
+            at = max(change.added, change.removed)
+            item = change.new[change.added].text if change.added >= 0 else ""
+            is_last = at + 1 >= max(len(change.old), len(change.new))
+            return change.call.owner, change.call.name, item, tuple(change.order), -1 if is_last else at
+
+        alike = list[Changed]()
+        for number, edit in enumerate(self.recent.edits):
+            alike += [other for other in self.changed(number) if shape(other) == shape(change)] * edit.times
+        lengths, text = {len(other.old) for other in alike}, change.new[change.added].text if change.added >= 0 else ""
+        for call in self.resolver.named(change.call.name) if len(alike) >= MIN_TIMES else ():
+            items = self._countable(call, call.items)
+            if items is None or call.owner != change.call.owner or len(items) not in lengths or self._is_changed(call):
+                continue
+            pieces, _ = self._pieces(call, change, ()) if not text else ([], "")
+            if text and self.resolver.is_known(text, call.at):
+                at = change.added if change.added < len(change.old) else len(items)
+                pieces = inserted(self.text, call, at, text)
+            yield from self._place(call, pieces, change, False)
+
+    # ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_changed(self, call: Call) -> bool:
+        """True if the line of a call was changed of late."""
+        return line_at(self.text, call.at) in self.lines
+
+    def _pieces(self, call: Call, change: Changed, done: Sequence[Call]) -> tuple[list[Piece], str]:
+        """The replacements that make a call fit, and the placeholder in them; none where it is not clear."""
+        items, count = call.items, positional(call.items)
+        if change.order:
+            return moved(items, change.order[:count]), ""
+        if change.removed >= 0:
+            name, at = change.old[change.removed].name, change.removed if change.removed < count else -1
+            at = next((n for n, item in enumerate(items) if name and item.name == name), at)
+            return removed(call, at) if at >= 0 else [], ""
+        at, parameter, mark = change.added, change.new[change.added], NAMED_MARK.get(self.tree.grammar, "")
+        used = [
+            (item, positional(other.items) == number)  # True: by name, where it need not be
+            for other in done
+            for number, item in enumerate(other.items)
+            if item.name == parameter.name or (number == at and not item.name)
+        ]
+        by_name = parameter.is_named_only or at > count or any(is_first and item.name for item, is_first in used)
+        if by_name and not mark:
+            return [], ""
+        texts = [item.value for item, _ in used if (LITERAL.fullmatch(item.value) or PATH.fullmatch(item.value))]
+        known = [text for text in texts if self.resolver.is_known(text, call.at)]
+        text = parameter.name if self.resolver.visible(parameter.name, call.at) else "".join(known[:1])
+        written = (parameter.name + mark if by_name else "") + (text or parameter.name)
+        return inserted(self.text, call, len(items) if by_name else at, written), "" if text else parameter.name
+
+    def _place(
+        self, call: Call, pieces: Sequence[Piece], change: Changed, is_proven: bool, placeholder: str = ""
+    ) -> Iterator[Place]:
+        """The lines of a call or a function with replaced pieces."""
+        if not pieces:
+            return
+        start, end = line_start(self.text, pieces[0][0]), line_end(self.text, pieces[-1][1])
+        done, new, selected = start, "", None
+        for low, high, text in pieces:
+            new, done = new + self.text[done:low] + text, high
+            if placeholder:
+                at = len(new) - len(text) + text.rindex(placeholder)
+                selected = at, at + len(placeholder)
+        origins = [Origin("", line) for line in self.lines if f"{call.name}(" in line]
+        wanted = f"{call.name}({', '.join(item.text for item in change.new)})"
+        evidence = Evidence(max(1, len(origins)), len(self.recent.edits) - 1, origins)
+        if end - start <= MAX_LINE_CHARACTERS:
+            new = (new + self.text[done:end]).replace("\r\n", "\n")
+            yield Place(start, end, new, Substitution(ARGUMENT, f"{call.name}(", wanted), evidence, selected, is_proven)

@@ -1,0 +1,101 @@
+"""The parameters of a function after an argument was added to, removed from or moved in one of its calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from speclsp.lsp.next_edit.changes.calls.call_lists import (
+    NAME_FIRST,
+    Call,
+    Changed,
+    Item,
+    Piece,
+    calls_in,
+    inserted,
+    moved,
+    removed,
+)
+from speclsp.lsp.next_edit.changes.calls.call_resolver import CallResolver
+from speclsp.lsp.syntax.parser import is_reserved
+from speclsp.lsp.syntax.text_windows import line_at
+
+LITERAL = re.compile(r"-?\d[\w.]*|\"[^\"\\\n]*\"|'[^'\\\n]*'|[Tt]rue|[Ff]alse|None|null|nil|nullptr")
+PATH = re.compile(r"(?:\w+(?:\.|->|::))*([^\W\d]\w*)")
+UNTYPED = ("python", "javascript")
+TYPES = {  # of an integer, a number with a point, a string and a truth value
+    "python": ("int", "float", "str", "bool"),
+    "typescript": ("number", "number", "string", "boolean"),
+    "tsx": ("number", "number", "string", "boolean"),
+    "go": ("int", "float64", "string", "bool"),
+    "rust": ("", "f64", "&str", "bool"),
+    "java": ("int", "double", "String", "boolean"),
+    "c_sharp": ("int", "double", "string", "bool"),
+    "kotlin": ("Int", "Double", "String", "Boolean"),
+    "cpp": ("int", "double", "", "bool"),
+}
+LITERALS = [re.compile(pattern) for pattern in (r"-?\d+", r"-?\d+\.\d+", r"\"[^\"]*\"|'[^']*'", r"[Tt]rue|[Ff]alse")]
+
+
+def signature_pieces(resolver: CallResolver, change: Changed, function: Call, present: Sequence[Item]) -> list[Piece]:
+    """The replacements in a list of parameters; none where they are not known. `present`: its parameters."""
+    text, items = resolver.tree.text, function.items
+    scopes = [scope for scope in resolver.tree.enclosing(function.end) if scope.kind == "function"]
+    body = (function.end, scopes[-1].end) if scopes else (0, 0)
+    is_grouped = resolver.tree.grammar == "go" and any(" " not in item.text for item in items)  # `a, b int`
+    if change.order:
+        names = [path[1] if (path := PATH.fullmatch(item.text)) else "" for item in change.old]
+        is_named = all(number == old or names[old] == present[old].name for number, old in enumerate(change.order))
+        return moved(present, change.order) if is_named and len(present) == len(names) and not is_grouped else []
+    if change.removed >= 0:
+        name = change.old[change.removed].name or present[change.removed].name
+        is_used = not body[1] or re.search(rf"\b{name}\b", text[slice(*body)]) is not None
+        places = [n for n, item in enumerate(items) if item.name == name and not is_used and not is_grouped]
+        return removed(function, places[0]) if places else []
+    argument = change.new[change.added]
+    before = present if argument.name else present[: change.added]
+    name, parameter = parameter_text(resolver, argument, change.call, present)
+    is_taken = any(body[0] <= other.start < body[1] for other in resolver.definitions(name))
+    if not parameter or is_taken or any(other.is_optional for other in before):
+        return []
+    behind = [item.start for item in present[len(before) :]]
+    at = next((n for n, item in enumerate(items) if item.start in behind[:1]), len(items))
+    return inserted(text, function, at, parameter) if not is_grouped or at in (0, len(items)) else []
+
+
+def parameter_text(resolver: CallResolver, argument: Item, call: Call, present: Sequence[Item]) -> tuple[str, str]:
+    """(name, text) of the parameter for a new argument; no text if its name, or a type that it needs, is not known."""
+    grammar, path = resolver.tree.grammar, PATH.fullmatch(argument.value)
+    name = argument.name or (path[1] if path else "")
+    if not name or name.isupper() or is_reserved(grammar, name) or LITERAL.fullmatch(name):
+        return "", ""
+    variable = resolver.visible(argument.value, call.at) if path and path[1] == argument.value else None
+    value = argument.value
+    if variable is not None:
+        for function in calls_in(resolver.tree, variable.start, variable.end):
+            for number, item in enumerate(function.items if function.is_function else ()):
+                if item.start <= variable.start < item.end and name == item.name:
+                    typed = declared(function.items[number:], grammar)
+                    if typed and (grammar != "python" or any(":" in other.text for other in present)):
+                        return name, typed
+        assigned = re.search(
+            rf"(?<!\w){re.escape(name)}\s*:?=\s*([^;\n]+?)\s*;?$", line_at(resolver.tree.text, variable.start)
+        )
+        value = assigned[1] if assigned else value
+    kinds = zip(LITERALS, TYPES.get(grammar, ()), strict=False)
+    type_name = next((kind for pattern, kind in kinds if pattern.fullmatch(value)), "")
+    if grammar in UNTYPED and not (type_name and any(":" in other.text for other in present)):
+        return name, name
+    form = "{0}: {1}" if grammar in NAME_FIRST else "{0} {1}" if grammar == "go" else "{1} {0}"
+    return name, form.format(name, type_name) if type_name else ""
+
+
+def declared(items: Sequence[Item], grammar: str) -> str:
+    """The first of some parameters with its type; "" where it has none."""
+    item = items[0]
+    if grammar == "go":  # `a, b int`
+        kind = next((other.text.split(maxsplit=1)[1] for other in items if " " in other.text), "")
+        return f"{item.name} {kind}" if kind else ""
+    if grammar in NAME_FIRST:
+        return item.value[item.value.index(item.name) :] if ":" in item.value else ""
+    return item.value if " " in item.value else ""
