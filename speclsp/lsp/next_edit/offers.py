@@ -18,6 +18,7 @@ from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.edit_likelihood import Chain
 from speclsp.lsp.next_edit.producer import Found
 from speclsp.lsp.reasons import Reason
+from speclsp.lsp.syntax.text_windows import normal_newlines
 
 MAX_OFFERS = 64
 MIN_TIMES = 2  # of a chain: the change by hand, and an accepted one
@@ -60,7 +61,7 @@ class Answers:
 
     accepted: int = 0
     rejected: int = 0  # since the last accepted one
-    line: int = 0  # of the last accepted one
+    last: Change | None = None  # the last accepted one
     ended: tuple[object, ...] = ()  # the evidence at the last rejection
 
 
@@ -103,7 +104,7 @@ class Offers:
         if offer is not None:
             self._count("accepted")
             answers = self._chain(offer.uri, offer.place)
-            answers.accepted, answers.rejected, answers.line = answers.accepted + 1, 0, offer.line
+            answers.accepted, answers.rejected, answers.last = answers.accepted + 1, 0, offer.change
             self._last_kind, self._applied[offer.change] = offer.kind, None
             _limit(self._applied)
 
@@ -128,10 +129,11 @@ class Offers:
         answers, sides = self._chains.get(_chain_key(document.uri, place)), _sides(document, base, place)
         if (answers is not None and answers.ended == _evidence(place)) or any(side in self._rejected for side in sides):
             return Reason.DECLINED
-        if _change(document, base, place) not in self._applied:
-            return ""
-        self._reject(document.uri, sides, place)
-        return Reason.UNDOES
+        is_undone = _change(document, base, place) in self._applied
+        if is_undone or (answers is not None and answers.last and _was_undone(document, answers.last)):
+            self._reject(document.uri, sides if is_undone else (), place)
+            return Reason.UNDOES
+        return ""
 
     def chain(self, document: Document, base: int, place: Place) -> Chain:
         """The chain that a place would continue. One that was forgotten with its edits begins anew."""
@@ -140,7 +142,8 @@ class Offers:
         if answers is None or place.evidence.times < MIN_TIMES:
             return Chain(is_same_kind=is_same_kind)
         line = document.position(base + place.start, "utf-32")["line"]
-        return Chain(answers.accepted, answers.rejected, abs(line - answers.line), is_same_kind)
+        away = abs(line - answers.last[1]) if answers.last else 0
+        return Chain(answers.accepted, answers.rejected, away, is_same_kind)
 
     def _chain(self, uri: str, place: Place) -> Answers:
         answers = self._chains.setdefault(_chain_key(uri, place), Answers())
@@ -149,7 +152,7 @@ class Offers:
 
     def _reject(self, uri: str, sides: Sides, place: Place) -> None:
         answers = self._chain(uri, place)
-        answers.rejected, answers.ended = answers.rejected + 1, _evidence(place)
+        answers.rejected, answers.last, answers.ended = answers.rejected + 1, None, _evidence(place)
         self._rejected.update(dict.fromkeys(sides))
         _limit(self._rejected)
 
@@ -164,6 +167,13 @@ class Offers:
 def _change(document: Document, base: int, place: Place) -> Change:
     start, end = base + place.start, base + place.end
     return document.uri, document.position(start, "utf-32")["line"], document.piece(start, end), place.new
+
+
+def _was_undone(document: Document, change: Change) -> bool:
+    """True if the lines of an applied change have their old text again."""
+    _, line, old, new = change
+    lines = normal_newlines("".join(document.lines(line, line + max(old.count("\n"), new.count("\n")) + 1)))
+    return lines.startswith(normal_newlines(old)) and not lines.startswith(new)
 
 
 def _sides(document: Document, base: int, place: Place) -> Sides:
