@@ -23,7 +23,6 @@ from typing import NamedTuple
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit.changes.callees import callee_places
-from speclsp.lsp.next_edit.changes.calls import call_lists
 from speclsp.lsp.next_edit.changes.calls.arguments import argument_places
 from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
 from speclsp.lsp.next_edit.changes.recent_changes import NotOffered, Recent
@@ -41,7 +40,7 @@ from speclsp.lsp.syntax.languages import BY_NAME, record
 from speclsp.lsp.syntax.languages.keywords import definition, statement_words
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import common_ends, line_at
-from speclsp.lsp.syntax.tree import SyntaxTree, load_query
+from speclsp.lsp.syntax.tree import SyntaxTree, load_query, query_sections
 from speclsp.lsp.visibility import secret_text
 from speclsp.plain_text import is_inside_word
 
@@ -97,13 +96,10 @@ class Producer:
         """Load a language's grammar and queries. That takes 20 to 300 ms, once, which no request's budget has."""
         tree = self._parser.parse(language, "x\n", WARM_UP_MS)
         if tree is not None:
-            tree.kind_at(1)
-            tree.enclosing(1)
             tree.count_errors_with(0, 0, "y", WARM_UP_MS)
-            tree.is_type(1)
-            tree.imports()
-            load_query(tree.grammar, call_lists.SECTION)
             bindings.at(tree, 0, 1)
+            for section in query_sections(tree.grammar):
+                load_query(tree.grammar, section)
 
     def prepare(self, text: str, language: str) -> None:
         """Parse a document, so that the search parses nothing."""
