@@ -7,8 +7,9 @@ Captures of the section `members` of queries/NAME.scm:
     type, type.name       a node with definitions of members, and the name of their type; without one it is anonymous
     base                  a type whose members the type of its match has
     field, assigned       a member's name in its definition, in the innermost type around it; `owner` is another type
-    access, object        a member's name in a use, and the expression, literal or pattern whose member it is
-    shorthand             the name is that of a variable too
+    access, object        a member's name in a use, and the expression whose member it is; without one it is that of
+                          the innermost `literal` or pattern
+    shorthand             the name is that of a variable too, with `destructured` one that is renamed with the member
     typed                 a node whose type its match tells, by one of these:
       is                    a type
       same                  an expression of the same type
@@ -16,6 +17,7 @@ Captures of the section `members` of queries/NAME.scm:
       access                a member
       callee                what is called; with `arguments`, what takes these, of which the node is one
       returned              the result of the innermost `function`
+      within                an element of the innermost `literal` around it
       self, itself          the innermost type around the node; no type but its own
     called                a function's name, with what it `returns` and its `parameters`
 
@@ -45,6 +47,7 @@ MAX_WORDS, MAX_NEAR = 120, 24  # occurrences of a name that are examined, and of
 AROUND = frozenset(("type", "function", "literal"))
 INFERRED = frozenset(("var", "auto", "val"))
 NOTHING = frozenset(("None", "null", "nil", "undefined", "nullptr"))
+BODY = re.compile(r"(?:struct\s*|interface\s*)?\{(?:.*\})?(.*)", re.DOTALL)  # of a type without a name
 SELF = re.compile(r"\bSelf\b")
 ASSIGNMENT = re.compile(r"\s*[:=](?!=)")
 # Methods whose result has the type of their object, or of its elements.
@@ -64,6 +67,7 @@ class Member:
     owner: str
     object: str = ""  # the text whose member it is
     is_shorthand: bool = False
+    is_destructured: bool = False  # a shorthand whose variable is renamed too
 
 
 def has_members(tree: SyntaxTree) -> bool:
@@ -114,7 +118,11 @@ class ExpressionTypes:
         else:
             owner = self._around(facts, *(("function",) if kind == FIELD else ()))
         is_local = kind == FIELD and owner == OTHER
-        return None if is_local else Member(start, end, kind, owner, text, "shorthand" in captures)
+        return (
+            None
+            if is_local
+            else Member(start, end, kind, owner, text, "shorthand" in captures, "destructured" in captures)
+        )
 
     def definitions(self, name: str) -> list[Member]:
         """The definitions of members of a name, from top to bottom."""
@@ -191,11 +199,16 @@ class ExpressionTypes:
             return self._result(functions[0]) if functions else OTHER
         if "itself" in captures:
             return f"@{low}"
+        if "within" in captures:
+            literals = [node for _, _, name, node, _ in facts.around if name == "literal"]
+            return element_of(self.type_of(literals[0])) if literals else OTHER
         return self._around(facts) if "self" in captures else None
 
     def _variable(self, node: tree_sitter.Node) -> str:
         """The type of what a name means."""
         start, end = self._range(node)
+        if self._tree.text[start:end] == "Self":
+            return self._around(self._at(*node_bytes(node)))
         if not self._tree.text[start:end].isidentifier() or self._tree.text[start - 1 : start] == ".":
             return UNKNOWN if "pattern" in node.type else OTHER
         types = [self._defined(definition) for definition in self._meanings(start, end)]
@@ -301,8 +314,8 @@ class ExpressionTypes:
     def _text(self, node: tree_sitter.Node) -> str:
         """The type that a node writes."""
         text = self._tree.node_text(node)
-        if text.startswith("{"):
-            return f"@{node.start_byte}"
+        if match := BODY.search(text):
+            text = f"{text[: match.start()]}@{node.start_byte + len(text[: match.start()].encode())}{match[1] or ''}"
         return SELF.sub(self._around(self._at(*node_bytes(node))), text) if "Self" in text else text
 
     def _occurrence(self, start: int, end: int) -> Occurrence | None:

@@ -29,7 +29,8 @@ def is_rename(edit: Edit) -> bool:
     names, lines = dict[str, str](), list[set[tuple[str, str]]]()
     for old_line, new_line in edit.changed_lines:
         old, new = TOKEN.findall(old_line), TOKEN.findall(without_keys(old_line, new_line))
-        changed = [(before, after) for before, after in zip(old, new, strict=False) if before != after]
+        pairs = zip(old, new, strict=False)  # blanks align the lines of a struct
+        changed = [pair for pair in pairs if pair[0] != pair[1] and not "".join(pair).isspace()]
         if len(old) != len(new) or not all(NAME.match(name) for pair in changed for name in pair):
             return False
         if any(names.setdefault(before, after) != after for before, after in changed):
@@ -46,10 +47,11 @@ def without_keys(old_line: str, new_line: str) -> str:
     """The new line with `{ new }` for `{ name: new }`, `{ new: name }`, `{ new as name }` in place of `{ name }`."""
 
     def short(match: re.Match[str]) -> str:
-        for name, new in (match[1], match[2]), (match[2], match[1]):
-            if re.search(rf"(?<!\w)(?<!: ){name}(?!\w|:)", old_line) and f"{match[1]}:" not in old_line:
-                return new
-        return match[0]
+        if f"{match[1]}:" in old_line:
+            return match[0]
+        is_value = re.search(rf"[{{,]\s*{match[2]}\s*[,}}]", old_line)
+        is_key = re.search(rf"(?<!\w){match[1]}(?!\w|:)", old_line)
+        return match[2] if is_key else match[1] if is_value else match[0]
 
     def without_alias(match: re.Match[str]) -> str:
         has_name = re.search(rf"(?<!\w){match[2]}(?!\w)", old_line) and not re.search(rf"\bas {match[2]}\b", old_line)

@@ -102,7 +102,7 @@ class MemberUses:
         member = self._types.member(start, start + len(self._rename.old))
         if member is None or not (self._is_same(member) or (is_only and self._is_likely(member))):
             return []
-        variable = bindings.at(self._tree, member.start, member.end) if member.is_shorthand else None
+        variable = bindings.at(self._tree, member.start, member.end) if member.is_destructured else None
         scope = variable.defines if variable is not None else None
         if scope is None or any(word_starts(self._tree.text, self._rename.new, scope.start, scope.end)):
             return [occurrence(member)]

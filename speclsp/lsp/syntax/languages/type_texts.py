@@ -14,7 +14,7 @@ GENERIC = re.compile(r"([\w.:]+)\s*[<\[](.*)[>\]]", re.DOTALL)
 ARRAY = re.compile(r"(.+)\[\]|(?:\[\w*\]|\.\.\.|map\[[^\]]*\])(.+)|\[([^;\]]+)(?:;[^\]]*)?\]", re.DOTALL)
 NAMED = re.compile(r"(?:\w+::)*(@?\w+)")
 TRANSPARENT = re.compile(  # types with the members of their first argument
-    r"Optional|Final|ClassVar|Annotated|Box|Rc|Arc|RefCell|Option|Readonly|Partial|Required|NonNullable|Omit|Pick"
+    r"Optional|Final|ClassVar|Annotated|Box|Rc|Arc|RefCell|Option|Result|Readonly|Partial|Required|NonNullable|Omit|Pick"
     r"|Promise|Task|unique_ptr|shared_ptr"
 )
 
@@ -45,12 +45,14 @@ def arguments_of(text: str) -> list[str]:
 
 def element_of(text: str) -> str:
     """The type of the elements, or of the values, of a type."""
+    if (match := GENERIC.fullmatch(text)) and match[1] == "Option":
+        return arguments_of(match[2])[0]
     text = pointee(text)
     if match := ARRAY.fullmatch(text):
         return str(match[match.lastindex or 0])
     if match := GENERIC.fullmatch(text):
         return arguments_of(match[2])[-1]
-    return UNKNOWN if text == UNKNOWN else OTHER
+    return text if text == UNKNOWN else OTHER
 
 
 def name_of(text: str) -> str:

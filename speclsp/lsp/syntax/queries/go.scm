@@ -57,3 +57,41 @@
 (call_expression function: (identifier) @callee arguments: (argument_list) @arguments)
 (call_expression function: (selector_expression operand: (_) @receiver field: (_) @callee)
  arguments: (argument_list) @arguments)
+
+;; members
+[(type_spec name: (_) @type.name type: (struct_type) @type) (type_spec name: (_) @type.name type: (interface_type) @type)
+ (struct_type) @type (interface_type) @type]
+[(type_spec name: (_) @type.name type: (struct_type (field_declaration_list (field_declaration !name type: (_) @base))))
+ (type_spec name: (_) @type.name type: (interface_type (type_elem (type_identifier) @base)))]
+
+(field_declaration name: (_) @field type: (_) @is)
+(method_elem name: (_) @field @called)
+(method_declaration receiver: (parameter_list (parameter_declaration type: (_) @owner)) name: (_) @field @called)
+(function_declaration name: (_) @called)
+[(function_declaration name: (_) @called result: [(type_identifier) (pointer_type) (slice_type) (map_type) (generic_type)] @returns)
+ (function_declaration name: (_) @called result: (parameter_list . (parameter_declaration type: (_) @returns)))
+ (method_declaration name: (_) @called result: [(type_identifier) (pointer_type) (slice_type) (map_type) (generic_type)] @returns)
+ (method_declaration name: (_) @called result: (parameter_list . (parameter_declaration type: (_) @returns)))
+ (method_elem name: (_) @called result: [(type_identifier) (pointer_type) (slice_type) (map_type) (generic_type)] @returns)
+ (method_elem name: (_) @called result: (parameter_list . (parameter_declaration type: (_) @returns)))]
+
+(selector_expression operand: (_) @object field: (_) @access) @typed
+(literal_value) @literal
+(keyed_element key: (literal_element (identifier) @access))
+(composite_literal type: (_) @is body: (_) @typed)
+(literal_element (literal_value) @typed @within)
+
+(parameter_declaration name: (_) @typed type: (_) @is)
+(var_spec name: (_) @typed type: (_) @is)
+(var_spec . name: (_) @typed !type value: (expression_list . (_) @same))
+(short_var_declaration left: (expression_list . (identifier) @typed) right: (expression_list . (_) @same))
+(range_clause left: (expression_list (_) . (identifier) @typed) right: (_) @element)
+(composite_literal type: (_) @is) @typed
+(type_assertion_expression type: (_) @is) @typed
+((call_expression function: (identifier) @_function arguments: (argument_list . (_) @is)) @typed
+ (#any-of? @_function "new" "make"))
+((call_expression function: (identifier) @_function arguments: (argument_list . (_) @same)) @typed
+ (#eq? @_function "append"))
+(call_expression function: (_) @callee) @typed
+[(unary_expression operand: (_) @same) (parenthesized_expression (_) @same) (slice_expression operand: (_) @same)] @typed
+(index_expression operand: (_) @element) @typed

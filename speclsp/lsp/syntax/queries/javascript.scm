@@ -85,7 +85,7 @@
 (pair key: (property_identifier) @access value: [(object) (array)] @typed)
 (shorthand_property_identifier) @access @shorthand
 (pair_pattern key: (property_identifier) @access value: (_) @typed)
-(shorthand_property_identifier_pattern) @access @shorthand @typed
+(shorthand_property_identifier_pattern) @access @shorthand @destructured @typed
 (jsx_attribute . (property_identifier) @access)
 
 (this) @typed @self

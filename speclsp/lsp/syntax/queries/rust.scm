@@ -97,3 +97,54 @@
  arguments: (arguments) @arguments)
 (call_expression function: (scoped_identifier path: (_) @receiver name: (identifier) @callee)
  arguments: (arguments) @arguments)
+
+;; members
+[(struct_item name: (_) @type.name body: (_) @type) (union_item name: (_) @type.name body: (_) @type)
+ (enum_item name: (_) @type.name body: (_) @type) (trait_item name: (_) @type.name body: (_) @type)
+ (enum_variant name: (_) @type.name body: (field_declaration_list) @type) (impl_item type: (_) @type.name body: (_) @type)]
+(impl_item trait: (_) @base type: [(type_identifier) @type.name (generic_type type: (type_identifier) @type.name)])
+[(function_item body: (_) @function) (closure_expression body: (_) @function)]
+
+(field_declaration name: (_) @field type: (_) @is)
+(enum_variant name: (_) @field)
+(function_item name: (_) @field @called)
+(function_signature_item name: (_) @field @called)
+[(function_item name: (_) @called return_type: (_) @returns)
+ (function_signature_item name: (_) @called return_type: (_) @returns)]
+
+(field_expression value: (_) @object field: (field_identifier) @access) @typed
+(scoped_identifier path: (_) @object name: (_) @access) @typed
+(scoped_type_identifier path: (_) @object name: (_) @access) @typed
+(token_tree [(identifier) (self)] @object . ["." "::"] . (identifier) @access)
+[(field_initializer_list) (struct_pattern)] @literal
+(field_initializer field: (_) @access)
+(shorthand_field_initializer (identifier) @access @shorthand)
+(field_pattern name: (shorthand_field_identifier) @access @shorthand @typed)
+(field_pattern name: (field_identifier) @access pattern: (_) @typed)
+(struct_expression name: (_) @is body: (_) @typed)
+(struct_pattern type: (_) @is) @typed
+
+(self) @typed @self
+(parameter pattern: (_) @typed type: (_) @is)
+(let_declaration pattern: (_) @typed type: (_) @is)
+(let_declaration pattern: (_) @typed !type value: (_) @same)
+[(static_item name: (_) @typed type: (_) @is) (const_item name: (_) @typed type: (_) @is)]
+([(let_condition pattern: (tuple_struct_pattern type: (identifier) @_form (identifier) @typed) value: (_) @same)
+  (let_declaration pattern: (tuple_struct_pattern type: (identifier) @_form (identifier) @typed) value: (_) @same)]
+ (#any-of? @_form "Some" "Ok"))
+(for_expression pattern: (_) @typed value: (_) @element)
+((for_expression pattern: (tuple_pattern (_) . (identifier) @typed .)
+  value: (call_expression function: (field_expression value: (_) @element field: (_) @_method)))
+ (#eq? @_method "enumerate"))
+((call_expression function: (field_expression value: (_) @element field: (_) @_method)
+  arguments: (arguments . (closure_expression parameters: (closure_parameters . (_) @typed))))
+ (#not-any-of? @_method "fold" "map_err" "unwrap_or_else"))
+(struct_expression name: (_) @is) @typed
+(type_cast_expression type: (_) @is) @typed
+((call_expression function: (scoped_identifier path: (identifier) @_wrapper) arguments: (arguments . (_) @same)) @typed
+ (#any-of? @_wrapper "Box" "Rc" "Arc"))
+((call_expression function: (identifier) @_form arguments: (arguments . (_) @same)) @typed (#any-of? @_form "Some" "Ok"))
+(call_expression function: (_) @callee) @typed
+[(reference_expression value: (_) @same) (unary_expression (_) @same) (parenthesized_expression (_) @same)
+ (try_expression (_) @same) (await_expression (_) @same)] @typed
+(index_expression . (_) @element) @typed
