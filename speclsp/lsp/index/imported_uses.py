@@ -42,18 +42,10 @@ class NameUse:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedUses:
-    """The uses of a name in one document, from top to bottom."""
+def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means, package: str) -> tuple[list[NameUse], bool]:
+    """(the uses of a name that the document imports from a module for which `means` is true, it imports the name).
 
-    uses: tuple[NameUse, ...] = ()
-    is_bound: bool = False  # an import defines the name in the document, under the old or the new name
-
-
-def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means, package: str = "") -> ImportedUses:
-    """The uses of a name that the document imports from a module for which `means` is true.
-
-    `package`: the name of the module's package, in a language that has them. "." is the document's own.
+    `package`: the name of the module's package, in a language that has them. "" means the document's own one.
     """
     statements, prefixes, paths = list[tuple[int, int, int, Import]](), dict[str, None](), dict[str, str]()
     for start, end in tree.imports():
@@ -69,17 +61,19 @@ def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means, package: s
         news = bindings.occurrences(tree, new, 0, len(tree.text))
         olds = bindings.occurrences(tree, old, 0, len(tree.text), renamed_to=news)
     for start, end, module, entry in statements:
-        inside = list(specifiers(olds + news, start, end, module, entry))
+        low, high = start + module, start + module + len(entry.module)  # names in there are parts of the module's
+        inside = [name for name in olds + news if start <= name.start < end and not low <= name.start < high]
         bound = [name for name in inside if name.is_definition and not tree.text.startswith("pub ", start)]
         imported += bound  # not where it has an alias, or is exported again
-        uses += [renamed_specifier(tree, name, old, new) for name in inside if name in olds and name not in bound]
+        others = [name for name in inside if name in olds and name not in bound and SHORTHAND not in name.roles]
+        uses += [NameUse(name.start, name.end, specifier(tree, name, old, new)) for name in others]
     uses += [NameUse(use.start, use.end, bindings.renamed(use, old, new)) for use in of_imports(olds, news, imported)]
-    plain = of_package(tree, olds, news) if package and means(".") else behind_path(tree, olds, paths, means)
+    plain = of_package(tree, olds, news) if means("") else behind_path(tree, olds, paths, means)
     uses += [NameUse(use.start, use.end, new) for use in plain]
     for prefix in prefixes:
         uses += through_module(tree, prefix, old, new)
     unique = {use.start: use for use in uses}
-    return ImportedUses(tuple(unique[start] for start in sorted(unique)), bool(imported))
+    return [unique[start] for start in sorted(unique)], bool(imported)
 
 
 def defined(tree: SyntaxTree, names: Names) -> list[Occurrence]:
@@ -89,18 +83,14 @@ def defined(tree: SyntaxTree, names: Names) -> list[Occurrence]:
     return [name for name in in_document if not any(start <= name.start < end for start, end in imports)]
 
 
-def specifiers(names: Names, start: int, end: int, module: int, entry: Import) -> Iterator[Occurrence]:
-    """The names that an import statement in `[start, end)` takes from its module. `module`: its offset in there."""
-    low, high = start + module, start + module + len(entry.module)
-    for name in names:
-        if start <= name.start < end and not low <= name.start < high and SHORTHAND not in name.roles:
-            yield name
+def definitions(tree: SyntaxTree, name: str) -> list[Occurrence]:
+    """The definitions of a name that hold in the whole document and are no imports."""
+    return defined(tree, bindings.occurrences(tree, name, 0, len(tree.text)))
 
 
-def renamed_specifier(tree: SyntaxTree, name: Occurrence, old: str, new: str) -> NameUse:
+def specifier(tree: SyntaxTree, name: Occurrence, old: str, new: str) -> str:
     """The new name before an alias; else the new name with the old one as its alias."""
-    has_alias = ALIAS.match(tree.text, name.end) is not None
-    return NameUse(name.start, name.end, new if has_alias else f"{new} as {old}")
+    return new if ALIAS.match(tree.text, name.end) else f"{new} as {old}"
 
 
 def of_imports(olds: Names, news: Names, imported: Names) -> list[Occurrence]:
@@ -156,13 +146,13 @@ def through_module(tree: SyntaxTree, prefix: str, old: str, new: str) -> Iterato
     """The uses of a module's name behind the module: `shapes.area`."""
     text, first = tree.text, prefix.partition(".")[0]
     names = bindings.occurrences(tree, first, 0, len(text))
-    definitions = [name for name in names if name.is_definition]
-    if defined(tree, definitions):
+    local = [name for name in names if name.is_definition]
+    if defined(tree, local):
         return
     ending = re.compile(rf"{re.escape(prefix)}\.{re.escape(old)}(?!\w)")
     for name in names:
         match = ending.match(text, name.start)
-        scope = bindings.scope_of(name, definitions) if match is not None else None
+        scope = bindings.scope_of(name, local) if match is not None else None
         is_module = scope is None or (scope.start, scope.end) == (0, len(text))
         if match is not None and name.is_variable and is_module:
             yield NameUse(match.end() - len(old), match.end(), new)

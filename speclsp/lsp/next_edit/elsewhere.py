@@ -42,7 +42,7 @@ class OtherDocuments:
         In a document without the newest edit, as one opened from the list of uses, only its own uses are proposed.
         """
         try:
-            name = await self._renamed_name(document.uri, text, cursor, edits) if edits else None
+            name = await self._renamed_name(document, text, cursor, edits) if edits else None
             documents = await self.importers.uses(name, document.uri) if name is not None else []
         except Exception as error:  # its message may quote a document
             log.error("the uses in other documents are unknown: %s", error_site(error))
@@ -63,30 +63,32 @@ class OtherDocuments:
         """The uses of a renamed name, or of the last one, in all other files."""
         name = name or self._last
         try:
-            is_renamed = name is not None and await self.importers.is_defined(name)
+            is_renamed = name is not None and await self.importers.is_renamed(name)
             return await self.importers.uses(name, with_files=True) if name is not None and is_renamed else []
         except Exception as error:  # its message may quote a document
             log.error("the uses in other files are unknown: %s", error_site(error))
             return []
 
-    async def _renamed_name(self, uri: str, text: str, cursor: int, edits: Sequence[Edit]) -> RenamedName | None:
+    async def _renamed_name(
+        self, document: Document, text: str, cursor: int, edits: Sequence[Edit]
+    ) -> RenamedName | None:
         """The name that the newest edit is about. None while it is typed at the cursor."""
         listed = renamed(edits)
-        for rename in listed if edits[-1].uri == uri else ():
-            name = RenamedName(edits[-1].uri, rename.old, rename.new)
-            is_complete = any(spots_of(rename, text, cursor))
-            if is_complete and await self.importers.is_defined(name, {line for line, _ in rename.written}):
+        for rename in listed if edits[-1].uri == document.uri else ():
+            is_complete, lines = any(spots_of(rename, text, cursor)), {line for line, _ in rename.written}
+            name = await self.importers.renamed_name(document, rename.old, rename.new, lines) if is_complete else None
+            if name is not None:
                 self._last = name
                 return name
         last = self._last
         is_same = last is not None and any((last.old, last.new) == (rename.old, rename.new) for rename in listed)
-        return last if last is not None and is_same and await self.importers.is_defined(last) else None
+        return last if last is not None and is_same and await self.importers.is_renamed(last) else None
 
 
 def first_use(uses: DocumentUses, name: RenamedName, offers: Offers) -> Found | None:
     """The first use in a document that the filters allow; None also if the document has changed."""
     document, text = uses.document, uses.tree.text
-    if document.version != uses.version:
+    if document.text != text:
         return None
     substitution = Substitution(RENAME, name.old, name.new)
     replaced = ((use.start, use.end, use.text) for use in uses.uses)

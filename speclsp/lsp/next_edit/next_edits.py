@@ -188,7 +188,7 @@ class NextEdits:
 
     async def _elsewhere(self, context: EditContext, reason: str) -> Found | RenamedName | str:
         """Also the name of a rename whose uses in all open documents are done."""
-        is_refused = reason in (Reason.UNDOES, Reason.DECLINED, Reason.NAME_IN_USE)
+        is_refused = reason in (Reason.UNDOES, Reason.DECLINED, Reason.NAME_IN_USE, Reason.OUT_OF_TIME)
         if not context.elsewhere or self._others is None or is_refused:
             return ""
         base, text = text_near(context.document, context.cursor)
@@ -253,8 +253,6 @@ class NextEdits:
     def closed(self, uri: str) -> None:
         self.cancel(uri)
         self.offers.closed(uri)
-        if self._others is not None:
-            self._others.importers.closed(uri)
 
     def refuse(self, uri: str, line: int, reason: str) -> None:
         """Report a request that gets no edit, whatever the producers would say."""

@@ -218,13 +218,12 @@ class ExpressionTypes:
         return next(iter(names.values())) if len(names) == 1 else OTHER
 
     def _defined(self, definition: Occurrence) -> str:
-        """The type of a variable, or the type that a name is."""
+        """The type of a variable, or the type that a name is; an imported name may be one."""
         at = self._bytes(definition.start, definition.end)
         exact = self._at(*at).exact
-        if "type.name" in exact:
+        if "type.name" in exact or any(start <= definition.start < end for start, end in self._imports):
             return self._tree.text[definition.start : definition.end]
-        is_imported = any(start <= definition.start < end for start, end in self._imports)
-        return OTHER if "called" in exact or is_imported else self._matched(*at, "typed", FIELD) or UNKNOWN
+        return OTHER if "called" in exact else self._matched(*at, "typed", FIELD) or UNKNOWN
 
     def _meanings(self, start: int, end: int) -> list[Occurrence]:
         """The definitions that a variable at `[start, end)` of the document may mean."""

@@ -83,7 +83,14 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.next_edit.changes.calls": {"lsp.next_edit.changes", "lsp.syntax"},
     "lsp.next_edit.renames": {"lsp.next_edit.changes", "lsp.reasons", "lsp.syntax", "lsp.syntax.languages"},
     "lsp.next_edit": {
-        *("lsp.next_edit.changes", "lsp.next_edit.changes.calls", "lsp.next_edit.renames", "lsp.syntax.languages", "lsp.reasons", "lsp.backend"),
+        *(
+            "lsp.next_edit.changes",
+            "lsp.next_edit.changes.calls",
+            "lsp.next_edit.renames",
+            "lsp.syntax.languages",
+            "lsp.reasons",
+            "lsp.backend",
+        ),
         *("lsp.postprocess", "lsp.index", "lsp.documents", "lsp.syntax", "lsp.protocol", "lsp.visibility", *BASE),
     },
     "lsp.postprocess": {

@@ -38,18 +38,22 @@ class Desk:
         for part in re.split(r"(?m)^== ", sample)[1:]:
             path, _, text = part.partition("\n")
             uri = f"{folder}/{path}"
-            if match := EDIT.search(text):
-                self.name = RenamedName(uri, match[1], match[2])
-            text = EDIT.sub(r"\2", text)
+            match, text = EDIT.search(text), EDIT.sub(r"\2", text)
             self.marked[uri] = text
-            self.documents.open(uri, known_id(path.rpartition("/")[2]), 1, MARK.sub("", text))
+            document = self.documents.open(uri, known_id(path.rpartition("/")[2]), 1, MARK.sub("", text))
+            if match is not None:
+                self.names = document, match[1], match[2]
         self.importers = OpenImporters(self.documents, lambda uri: folder, lambda root: index, self.may_see)
 
     async def may_see(self, document: Document) -> bool:
         return document.uri not in self.hidden
 
     def is_defined(self, *lines: str) -> bool:
-        return asyncio.run(self.importers.is_defined(self.name, lines or None))
+        return asyncio.run(self.importers.renamed_name(*self.names, {*lines} or None)) is not None
+
+    @property
+    def name(self) -> RenamedName:
+        return asyncio.run(self.importers.renamed_name(*self.names)) or RenamedName(*self.names)
 
     def marked_again(self) -> dict[str, str]:
         """The documents with marks at the uses: ¹ where the new name comes alone, else ²."""
@@ -64,7 +68,7 @@ class Desk:
     def texts(self, path: str) -> list[str]:
         """The texts that replace the uses in one document."""
         found = {found.document.uri: found for found in asyncio.run(self.importers.uses(self.name))}
-        uses = found.get(f"{self.name.uri.rpartition('/')[0]}/{path}")
+        uses = found.get(f"{self.name.module.uri.rpartition('/')[0]}/{path}")
         return [use.text for use in uses.uses] if uses is not None else []
 
 
@@ -78,7 +82,7 @@ def test_the_uses_that_mean_the_imported_name_follow_and_no_others(sample: str, 
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(MARK.sub("", text), "utf-8")
     folder = Desk(SAMPLES[sample], tmp_path.as_uri(), folder_reader.build(tmp_path))
-    for uri in {document.uri for document in folder.documents} - {folder.name.uri}:
+    for uri in {document.uri for document in folder.documents} - {folder.name.module.uri}:
         folder.documents.close(uri)
     assert folder.marked_again() == folder.marked, "the same in files that are not open"
 
@@ -93,7 +97,7 @@ def test_a_name_that_is_exported_again_or_is_a_key_keeps_its_old_name_there():
     ("path", "text"),
     [
         ("m.py", "def <area|size>(box): ...\ndef area(box): ...\n"),
-        ("m.py", "class Box:\n    def <area|size>(self): ...\n"),
+        ("m.ts", "interface Box { <area|size>: number }\n"),
         ("m.py", "from shapes import <area|size>\n"),
         ("m.py", "def run(<area|size>): ...\n"),
         ("m.ts", "function <area|size>() {}\n"),
@@ -120,7 +124,7 @@ def test_a_hidden_a_generated_and_a_conflicting_document_are_left_alone():
     assert found.document.uri.endswith("/a.py")
     desk.hidden.add(f"{FOLDER}/a.py")
     assert desk.marked_again() == desk.marked
-    desk.hidden.add(desk.name.uri)
+    desk.hidden.add(desk.name.module.uri)
     assert not desk.is_defined()
 
 
