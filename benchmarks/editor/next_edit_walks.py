@@ -29,26 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def counted(walk: Walk) -> Counter[str]:
     """The counts of one walk. `first`: 1 if something right is offered at the first place where something is wanted."""
-    walker = Walker(replace(walk, missing="counted here"))
+    walker, wrong = Walker(replace(walk, missing="counted here")), 0
     try:
         walker.go()
-        wrong = 0
     except AssertionError:
         wrong = 1
-    is_wanted = any(step.action == NEXT for step in walk.steps)
-    first = is_wanted and walker.offered[:1] == [True]
-    right = sum(walker.offered)
+    right, wanted = sum(walker.offered), any(step.action == NEXT for step in walk.steps)
+    first = wanted and walker.offered[:1] == [True]
     print(walk.row, known_id(walk.file), walk.title, *("+" if item else "-" for item in walker.offered), "!" * wrong)
-    return Counter(walks=1, wanted=is_wanted, first=first, offers=right + wrong, right=right)
+    return Counter(walks=1, wanted=wanted, first=first, offers=right + wrong, right=right)
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     rows: dict[str, Counter[str]] = {"all": Counter()}
-    for walk in filter(lambda walk: walk.source, walks()):
-        counts = counted(walk)
-        for name in ("all", walk.row):
-            rows.setdefault(name, Counter()).update(counts)
+    for walk in [walk for walk in walks() if walk.source]:
+        rows.setdefault(walk.row, Counter()).update(counts := counted(walk))
+        rows["all"].update(counts)
     figures = {name: {**counts, "precision": rate(counts["right"], counts["offers"])} for name, counts in rows.items()}
     print(json.dumps(figures, indent=1))
     summary: dict[str, object] = {"rows": figures}

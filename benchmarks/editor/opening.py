@@ -85,12 +85,7 @@ def suggestion_time_s(server: Server, file: CursorFile) -> float:
 def peer_times_s(model: str, file: CursorFile) -> dict[str, float]:
     """Seconds from the start of llama.cpp's server to the end of its first line. Raises EngineError."""
     ask = Ask(
-        document=file.text.split("\n"),
-        line=file.line,
-        column=file.character,
-        cursor=0,
-        end_of_line="\n",
-        chunks=(),
+        document=file.text.split("\n"), line=file.line, column=file.character, cursor=0, end_of_line="\n", chunks=()
     )
     with (
         tempfile.TemporaryDirectory(prefix="speclsp-") as folder,

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks import model_options, results_file
 from benchmarks.peers.bench import OTHERS, TUNING_SEED, Bench, say
 from benchmarks.peers.driver_process import DRIVERS, PeerError
-from benchmarks.peers.figures import Way, against, facts, show
+from benchmarks.peers.figures import Way, against, facts
 from speclsp.config import Config
 from speclsp.engine.loading.load_plan import pick_format
 from speclsp.errors import ConfigError
@@ -108,7 +108,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
     file = results_file.write("peers", figures, f"peers-{name}")
     runs = {way.name: way.timings() for way in (*ours, *theirs) if not way.failed}
     results_file.write_raw(f"peers-{bench.card.name}-runs", runs)
-    show(figures)
+    say(results_file.as_text(figures))
     say(f"written to {file}")
     return 1 if missing else 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,22 +89,3 @@ def against(ours: Way, theirs: Sequence[Way]) -> dict[str, Any]:
                 best = max(ratios, key=lambda name: ratios[name])
                 ratios_by_metric[f"{kind}_{metric}"] = {"ratio": ratios[best], "best_peer": best, "ratios": ratios}
     return ratios_by_metric
-
-
-def show(figures: Mapping[str, Any]) -> None:
-    """The table: milliseconds, then how far we are from the best peer."""
-    print(f"{figures['pair']}, {len(figures['prompt_tokens'])} holes, milliseconds, p50 (p95)\n")
-    columns = [(kind, metric) for kind in ("cold", "warm") for metric in METRICS]
-    heads = [f"{kind} {metric[:-3]}" for kind, metric in columns]
-    print(f"{'':24}" + "".join(f"{head:>18}" for head in heads) + f"{'agrees':>8}")
-    for name, way in figures["ways"].items():
-        cells = [way[kind][metric] for kind, metric in columns]
-        equal = way["agreement"]
-        row = "".join("{:>18}".format("{p50:.0f} ({p95:.0f})".format(**cell)) for cell in cells)
-        agrees = "{:>8}".format("{all_equal}/{of}".format(**equal))
-        print(f"{name:24}{row}{agrees}")
-    print()
-    for what, best in figures["against_the_best_peer"].items():
-        print(f"{what.removesuffix('_ms').replace('_', ' '):12} {best['ratio']:.2f} x {best['best_peer']}")
-    for name, why in figures["not_measured"].items():
-        print(f"not measured: {name}: {why}")

@@ -16,7 +16,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from benchmarks import model_options, results_file
@@ -75,7 +74,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
     if FULL in rows:
         others = [name for name in rows if name != FULL]
         summary["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
-    print(table(summary["variants"], summary.get("full_beside", {})))
+    print(results_file.as_text({name: summary[name] for name in ("variants", "full_beside") if name in summary}))
     whole = len(tasks) == len(every) and not options.assignments
     part = f"-{options.only or 'part'}-{len(tasks)}" if len(tasks) < len(every) else ""
     part += "-otherwise" if options.assignments else ""
@@ -164,53 +163,12 @@ def written(task: Task) -> str:
     return (task.root / task.path).read_text(encoding="utf-8")[task.cursor :][:WRITTEN]
 
 
-def table(rows: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """The ablation as text: exact lines in all, cross-file and single-file tasks, with the other metrics."""
-    head = ("variant", "exact", "full x", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks",
-            "twice", "names", "prompt", "ctx ms", "ms")  # fmt: skip
-    lines = [head]
-    for name, row in rows.items():
-        of = row["of"]
-        lines.append(
-            (
-                name,
-                spanned(of["all"]["exact"]),
-                spanned(full_beside.get(name, {}).get("all", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
-                spanned(of.get("cross", {}).get("exact")),
-                spanned(of.get("cross", {}).get("beside_base", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
-                spanned(of.get("single", {}).get("exact")),
-                spanned(of.get("single", {}).get("beside_base", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
-                plainly(of["all"]["similarity"], 100),
-                plainly(of["all"]["saved_per_shown"]),
-                plainly(of["all"]["shown"], 100),
-                plainly(of["all"]["breaks_of_shown"], 100),
-                plainly(of["all"]["repeats_of_shown"], 100),
-                plainly(of["all"]["names_known"], 100),
-                f"{row['prompt_tokens']['p50']:.0f}",
-                f"{row['context_ms']['p50']:.1f}" if row["context_ms"] else "-",
-                f"{row['ms']['p50']:.0f}" if row["ms"] else "known",
-            )
-        )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
-
-
 def spanned(one: Mapping[str, float] | None, times: float = 100, form: str = "{:.1f}") -> str:
     """A figure and its interval."""
     if one is None:
         return "-"
     value, low, high = (form.format(one[name] * times) for name in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
-
-
-def plainly(one: Mapping[str, float] | None, times: float = 1) -> str:
-    return "-" if one is None else f"{one['value'] * times:.1f}"
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -55,7 +55,7 @@ def engines(results: Results) -> Chart:
         bars=bars,
         notes=[
             f"Median of {len(data['prompt_tokens'])} prompts on {data['threads']} cores of {CPU_KINDS[kind]}. "
-            "The fastest mode of each engine that was measured.",
+            "The fastest mode of each engine that was measured."
         ],
     )
 
@@ -146,7 +146,7 @@ def gpu(results: Results) -> Chart:
         bars=bars,
         notes=[
             f"{data.get('device_name', 'GPU')}, random weights in the real shapes, 1,024 tokens cached. "
-            "Draft steps have 1 token, target passes 8 or 16.",
+            "Draft steps have 1 token, target passes 8 or 16."
         ],
     )
 

@@ -46,10 +46,10 @@ FORMATS = {  # (engine, mode) -> number format and kind of speculation
     ("transformers", "draft"): "bf16, draft model",
 }
 TIMES = (("cold", "total_ms"), ("cold", "first_ms"), ("warm", "total_ms"), ("warm", "first_ms"))
-RENAMED_LANGUAGES = {
+LANGUAGES = {
     "javascript": "JavaScript", "python": "Python", "typescript": "TypeScript", "typescriptreact": "TSX",
+    "rust": "Rust", "go": "Go", "c": "C", "cpp": "C++", "java": "Java",
 }  # fmt: skip
-REPLAYED_LANGUAGES = RENAMED_LANGUAGES | {"rust": "Rust", "go": "Go", "c": "C", "cpp": "C++", "java": "Java"}
 KEY_KINDS = ("line start", "new place", "after rest", "mid-line")
 SUBSETS = ("all", "cross", "cross, name not in sight", "single")
 
@@ -60,18 +60,14 @@ def tables(results: Results) -> dict[str, str]:
         **{
             f"engines-{size}-{kind}": engines(results[f"peers-{model}-{kind}"])
             for kind in CPU_KINDS
-            for model, size in (
-                (SMALL, "0.5b"),
-                (LARGE, "1.5b"),
-                (f"{LARGE}-int4", "1.5b-int4"),
-            )
+            for model, size in ((SMALL, "0.5b"), (LARGE, "1.5b"), (f"{LARGE}-int4", "1.5b-int4"))
             if f"peers-{model}-{kind}" in results
         },
         "lines": lines(results[f"lines-{SMALL}"]),
         "speculation": speculation(results),
         "quality": quality(results[f"quality-full-{SMALL}"]),
         **({"judge": judge(results[name])} if (name := f"judge-{LARGE}") in results else {}),
-        **({"renames": renames(results["renames"])} if "renames" in results else {}),
+        **{name: renames(results[name]) for name in ("renames", "renames-members") if name in results},
         **({"next-edits": next_edits(results)} if "next-edit" in results else {}),
     }
 
@@ -214,7 +210,7 @@ def renames(data: Mapping[str, Any]) -> str:
 
     def row(label: str, figures: Mapping[str, Any]) -> Sequence[str]:
         first, last = figures["first"], figures["all_but_one"]
-        quiet, states = (sum(numbers) for numbers in zip(figures["quiet"], figures["same_name"], strict=True))
+        quiet, states = figures["quiet"]
         return (
             label,
             str(figures["renames"]),
@@ -230,7 +226,7 @@ def renames(data: Mapping[str, Any]) -> str:
         yield row("**all**", data["all"])
         yield row("all, without the limit of time", data["without_budget"])
         for name, figures in data["languages"].items():
-            yield row(RENAMED_LANGUAGES[name], figures)
+            yield row(LANGUAGES[name], figures)
         for name, figures in data["kinds"].items():
             yield row(name, figures)
 
@@ -241,7 +237,7 @@ def next_edits(results: Results) -> str:
     """Edits between releases: all held-out packages, their languages, and the blind packages."""
     held_out = results["next-edit"]["parts"]["held-out"]
     rows = {"**all, held out**": held_out}
-    rows |= {REPLAYED_LANGUAGES[name]: figures for name, figures in held_out["languages"].items()}
+    rows |= {LANGUAGES[name]: figures for name, figures in held_out["languages"].items()}
     rows["**blind**"] = results["next-edit-blind"]["parts"]["blind"]
     head = ("", "packages", "states", "shown, right", "precision", "quiet", "half-typed: states, shown, right")
     return table(

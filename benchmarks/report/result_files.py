@@ -12,7 +12,7 @@ from speclsp.errors import SpeclspError
 SMALL, LARGE = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
 NAMES = {SMALL: "0.5B", LARGE: "1.5B"}
 CPU_KINDS = {  # kinds of CPU with results of `peers`
-    "avx512-bf16": "an AMD EPYC (Zen 4, AVX-512)",
+    "avx512-bf16": "an AMD EPYC (Zen 4, AVX-512)"
 }
 
 Figures = Mapping[str, Any]

@@ -131,11 +131,6 @@ def limits_ms(model: NativeDecoder, peaks: Peaks) -> dict[str, float]:
     }
 
 
-def print_ratios(ratios: dict[str, float], aims: dict[str, float]) -> None:
-    for name, value in ratios.items():
-        print(f"{name}: {value}" + (f" (aim: at most {aims[name]})" if name in aims else ""))
-
-
 def bench(name: str, turns: int, path: str) -> bool:
     """Measure a model, print, write the JSON; False when this machine runs it otherwise."""
     engine: CompletionEngine = loading.load(Config(model=name, engine=EngineConfig(cpu_path=path)), cards.load(name))
@@ -163,18 +158,6 @@ def bench(name: str, turns: int, path: str) -> bool:
     limits = limits_ms(model, peaks)
     shares = {name: round(limits[name] / medians[name], 2) for name in limits if name in medians}
     shares |= {f"prefill_{length}": round(limits[f"prefill_{length}"] / ms, 2) for length, ms in by_length.items()}
-    print(f"{engine.target}, {engine.device}, {CONTEXT_TOKENS} tokens in the cache")
-    print(f"peaks of {model.path}: {peaks.text}; attention {attention_g_s:.0f} G multiply-adds/s")
-    print(f"weight reads alone: {medians['weights_1']:.1f} ms with 1 row, {medians['weights_16']:.1f} with 16")
-    for rows in ROUNDS:
-        of_parts = ", ".join(f"{name} {ms:.1f}" for name, ms in parts[f"round_{rows}"].items())
-        share = f"{shares[f'round_{rows}']:.0%} of the peak"
-        print(f"round of {rows:2}: {medians[f'round_{rows}']:6.1f} ms, {share}  ({of_parts})")
-    for length, ms in by_length.items():
-        share = f"{shares[f'prefill_{length}']:.0%} of the peak"
-        print(f"prefill of {length:>4}: {ms:6.1f} ms, {ms / int(length):.3f} a token, {share}")
-    print(f"return to a text of {RETURN_TOKENS} tokens after {OTHER_TEXTS} others: {return_ms:.1f} ms")
-    print_ratios(ratios, aims)
     figures = {
         "pair": name,
         "target": engine.target,
@@ -193,6 +176,7 @@ def bench(name: str, turns: int, path: str) -> bool:
         "ratios": ratios,
         "aims": aims,
     }
+    print(results_file.as_text(figures))
     slug = next(name for name, of in native.SETTINGS.items() if of == model.path)
     results_file.write("floor", figures, name=f"floor-{name}-{slug}")
     return True

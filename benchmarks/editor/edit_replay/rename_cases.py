@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 from typing import TypeVar
 
 from benchmarks.editor.edit_replay.release_edits import BLIND_LIST, MORE, PARTS, is_held_out
-from benchmarks.editor.edit_replay.rename_truth import python_truth, typescript_truth
+from benchmarks.editor.edit_replay.rename_truth import field_rules, python_truth, typescript_truth
 from benchmarks.editor.edit_replay.rename_truth.definition import KINDS, Definition
 from benchmarks.editor.edit_replay.rename_truth.new_names import new_name
 from benchmarks.quality import edits
@@ -36,6 +36,7 @@ SCRIPT = ("typescript", "typescriptreact", "javascript")
 TRUTHS = {
     "python": "symtable and ast",
     **dict.fromkeys(SCRIPT, "rename locations of the TypeScript compiler, of the file alone"),
+    **dict.fromkeys(field_rules.STRUCTS, "a rule on the text, for fields of structs"),
 }
 
 
@@ -58,13 +59,13 @@ class Case:
     new: str
 
 
-def cases(part: str, size: int, bar: terminal.ProgressLine) -> list[Case]:
-    """The renames of a part, an equal number of each language where it has so many."""
+def cases(part: str, size: int, bar: terminal.ProgressLine, kinds: Sequence[str] = KINDS) -> list[Case]:
+    """The renames of a part, of some kinds, an equal number of each language where it has so many."""
     by_language = defaultdict[str, list[File]](list)
     for file in interleave([*files(part, bar).values()]):
         if len(by_language[file.language]) < MAX_FILES:
             by_language[file.language].append(file)
-    drawn = [list(of_language(by_language[language])) for language in sorted(by_language)]
+    drawn = [list(of_language(by_language[language], kinds)) for language in sorted(by_language)]
     return list(interleave(drawn))[:size]
 
 
@@ -128,16 +129,16 @@ def language_of(path: str, package: corpus.Package) -> str:
 # ── renames ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def of_language(listed: Sequence[File]) -> Iterator[Case]:
-    """The renames in the files of one language: one of each kind in a file, the kinds in turn."""
-    by_kind = defaultdict[str, list[Case]](list)
+def of_language(listed: Sequence[File], kinds: Sequence[str]) -> Iterator[Case]:
+    """The renames in the files of one language: one of each kind in a file, three of a single kind; in turn."""
+    by_kind, most = defaultdict[str, list[Case]](list), 1 if len(kinds) > 1 else 3
     for file, definitions in truths(listed):
-        for kind in KINDS:
+        for kind in kinds:
             fit = [definition for definition in definitions if definition.kind == kind and definition.is_fit]
-            for definition in edits.drawn(fit, file.path, kind, key=lambda item: (item.name, item.start))[:1]:
+            for definition in edits.drawn(fit, file.path, kind, key=lambda item: (item.name, item.start))[:most]:
                 new = new_name(definition.name, file.text, file.path)
                 by_kind[kind].append(Case(file, definition, new))
-    yield from interleave([by_kind[kind] for kind in KINDS])
+    yield from interleave([by_kind[kind] for kind in kinds])
 
 
 def truths(listed: Sequence[File]) -> Iterator[tuple[File, list[Definition]]]:
@@ -148,3 +149,5 @@ def truths(listed: Sequence[File]) -> Iterator[tuple[File, list[Definition]]]:
     for file in listed:
         if file.language == "python":
             yield file, python_truth.definitions(file.text)
+        elif file.language in field_rules.STRUCTS:
+            yield file, field_rules.definitions(file.text, file.language)

@@ -4,7 +4,8 @@
     all but one   every other place is renamed one after another, and the one that is left is wanted
     quiet         every place is renamed, and no edit is right: at the last one, and at other variables of this name
 
-An edit is right if it writes the new name over one or more of the places that are left, and changes nothing else.
+An edit is right if it writes the new name over one or more of the places that are left, and changes nothing else. Of a
+member that a pattern binds by its own name, the variable may be renamed with it: then its uses are places too.
 Places in the documentation of a parameter may be changed and need not: right if offered, not counted as missing.
 """
 
@@ -35,7 +36,6 @@ class RenameCount:
     renames: int = 0
     uses: int = 0  # in walks
     uses_offered: int = 0
-    walks_begun: int = 0  # whose first edit was right
     walks_finished: int = 0  # in which every use was offered
     offers: int = 0
     right: int = 0
@@ -44,9 +44,6 @@ class RenameCount:
     left_right: int = 0
     quiet_states: int = 0
     quiet: int = 0
-    same_name_states: int = 0  # quiet states in which other variables have the old name
-    same_name_quiet: int = 0
-    documented: int = 0  # right edits of documentation alone
     rules: Counter[str] = field(default_factory=Counter)  # kinds of the offered edits
     ms: list[float] = field(default_factory=list)
 
@@ -63,14 +60,12 @@ class RenameCount:
             "renames": self.renames,
             "first": {
                 "uses": self.uses, "offered": self.uses_offered, "offers": self.offers, "right": self.right,
-                "begun": self.walks_begun, "finished": self.walks_finished,
+                "finished": self.walks_finished,
             },
             "all_but_one": {"states": self.left, "offered": self.left_offered, "right": self.left_right},
             "offered_rate": rate(self.left_offered, self.left),
             "precision": rate(right, offers),
             "quiet": [self.quiet, self.quiet_states],
-            "same_name": [self.same_name_quiet, self.same_name_states],
-            "documented": self.documented,
             "rules": dict(sorted(self.rules.items())),
             "ms": {"p50": round(times[len(times) // 2], 2), "p99": round(times[int(len(times) * 0.99)], 2)},
         }  # fmt: skip
@@ -82,7 +77,6 @@ class Example:
 
     state: str
     verdict: str  # "wrong" | "missing"
-    rule: str  # kind of the edit; "" for none
     line: int  # of the edit, or of the use, from 1
     before: str
     after: str
@@ -96,6 +90,8 @@ class RenamedFile(ReplayedFile):
         self.case, self.count = case, count
         self.definition = Use(case.definition.start)
         self.left = {self.definition, *case.definition.uses, *map(Use, case.definition.documented)}
+        for use in case.definition.uses:
+            self.left |= {Use(use.start, bound=use.bound), *use.bound} if use.bound else set()
         self.renamed: set[Use] = set()
 
     def written(self, use: Use) -> str:
@@ -128,7 +124,9 @@ class RenamedFile(ReplayedFile):
 
     def _note(self, places: Iterable[Use]) -> None:
         self.renamed |= {*places}
-        self.left -= self.renamed
+        starts = {place.start for place in self.renamed}
+        starts |= {use.start for place in places if place.suffix for use in place.bound}
+        self.left = {use for use in self.left if use.start not in starts}
 
     def offer(self, cursor: int) -> Proposal | None:
         """The edit that would be shown at `cursor`, whatever was shown before."""
@@ -178,8 +176,7 @@ class RenamedFile(ReplayedFile):
         start = self.now(use.start) if proposal is None else proposal.start
         line = text.count("\n", 0, start)
         after = "" if proposal is None else self.with_edit(proposal)[line]
-        rule = "" if proposal is None else proposal.kind
-        return Example(state, verdict, rule, line + 1, text.split("\n")[line], after)
+        return Example(state, verdict, line + 1, text.split("\n")[line], after)
 
 
 def replay(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Example]:
@@ -195,7 +192,6 @@ def walk(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Exa
     file, uses = RenamedFile(case, producer, count), {*case.definition.uses}
     cursor = file.rename(file.definition)
     count.uses += len(uses)
-    is_first = True
     while (proposal := file.offer(cursor)) is not None:
         count.offers += 1
         places = file.places_of(proposal)
@@ -203,10 +199,8 @@ def walk(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Exa
             yield file.example("first", "wrong", proposal, file.definition)
             break
         count.right += 1
-        count.walks_begun += is_first
-        count.uses_offered += len(uses & {*places})
-        count.documented += not uses & {*places}
-        cursor, is_first = file.accept(proposal, places), False
+        count.uses_offered += len({use.start for use in uses} & {place.start for place in places})
+        cursor = file.accept(proposal, places)
     count.walks_finished += not uses & file.left
     if proposal is None and (missing := sorted(uses & file.left)):
         yield file.example("first", "missing", None, missing[0])
@@ -231,17 +225,13 @@ def all_but_one(case: Case, producer: EditProducer, count: RenameCount) -> Itera
 def quiet(case: Case, producer: EditProducer, count: RenameCount) -> Iterator[Example]:
     """Everything is renamed: at the last place, and at other variables of the old name, nothing is right."""
     file = RenamedFile(case, producer, count)
-    order = [file.definition, *sorted(file.left - {file.definition})]
-    cursors = [file.rename_each(order)]
+    places = sorted({*case.definition.uses, *map(Use, case.definition.documented)})
+    cursors = [file.rename_each([file.definition, *places])]
     others = edits.drawn(case.definition.others, case.file.path, "others")[:MAX_OTHERS]
     cursors += [file.now(start) for start in others]
     for cursor in cursors:
         proposal = file.offer(cursor)
-        if others:
-            count.same_name_states += 1
-            count.same_name_quiet += proposal is None
-        else:
-            count.quiet_states += 1
-            count.quiet += proposal is None
+        count.quiet_states += 1
+        count.quiet += proposal is None
         if proposal is not None:
             yield file.example("quiet", "wrong", proposal, file.definition)

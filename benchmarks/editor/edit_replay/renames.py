@@ -1,31 +1,31 @@
 """Renames made by program: are the other uses of a renamed definition offered, and nothing else?
 
-    python -m benchmarks renames [--part tuning|held-out] [--renames 300] [--examples]
+    python -m benchmarks renames [--part tuning|held-out] [--renames 300] [--members] [--examples]
 
     definition and all of its uses (rename_truth/) ─► a new name ─► states (rename_states.py), through the text store
                                                                  └─► the producer's edit ─► right: only places of this
                                                                                            definition, the new name
 
 The uses are not those of speclsp's own resolver. Python: the standard library's `symtable` and `ast`. TypeScript, TSX,
-JavaScript: rename locations of the TypeScript compiler. Other languages have no such analysis here, and are left out.
-rename_cases.py has the packages.
+JavaScript: rename locations of the TypeScript compiler. Go and Rust, members only: a rule on the text. Other languages
+are left out. rename_cases.py has the packages.
 
 Each state is asked within the product's budget, and once more without one (`without_budget`), because the budget ends
 sooner on a busy machine. `--examples` prints what is wrong or missing without one. Writes
-benchmarks/results/renames.json, of tuning packages renames-tuning.json.
+benchmarks/results/renames.json, of members renames-members.json, of tuning packages another with -tuning.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 
 from benchmarks import results_file
 from benchmarks.editor.edit_replay import rename_cases
 from benchmarks.editor.edit_replay.rename_cases import HELD_OUT, TRUTHS, TUNING, Case
 from benchmarks.editor.edit_replay.rename_states import Example, RenameCount, replay
+from benchmarks.editor.edit_replay.rename_truth.definition import KINDS, MEMBER
 from benchmarks.editor.edit_replay.replayed_file import EditProducer, Rules
 from speclsp.cli import terminal
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Producer
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks renames`."""
     parser.add_argument("--part", choices=(HELD_OUT, TUNING), default=HELD_OUT, help="(default: held-out)")
     parser.add_argument("--renames", type=int, default=RENAMES, help=f"(default: {RENAMES})")
+    parser.add_argument("--members", action="store_true", help="members of interfaces, records and structs alone")
     parser.add_argument("--examples", action="store_true", help="print what was wrong or missing in tuning packages")
 
 
@@ -79,10 +80,8 @@ def figures(counts: Mapping[tuple[str, str], RenameCount]) -> dict[str, object]:
 
     def by(index: int) -> dict[str, object]:
         names = sorted({key[index] for key in counts})
-        return {
-            name: RenameCount.sum(count for key, count in counts.items() if key[index] == name).figures()
-            for name in names
-        }
+        rows = {name: [count for key, count in counts.items() if key[index] == name] for name in names}
+        return {name: RenameCount.sum(row).figures() for name, row in rows.items()}
 
     return {"all": RenameCount.sum(counts.values()).figures(), "languages": by(0), "kinds": by(1)}
 
@@ -90,19 +89,18 @@ def figures(counts: Mapping[tuple[str, str], RenameCount]) -> dict[str, object]:
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     with terminal.progress() as bar:
-        cases = rename_cases.cases(options.part, options.renames, bar)
+        cases = rename_cases.cases(options.part, options.renames, bar, (MEMBER,) if options.members else KINDS)
         counts = measured(cases, bar, BUDGET_MS)
         unlimited = measured(cases, bar, NO_LIMIT_MS, options.examples and options.part == TUNING)
-    name = "renames" if options.part == HELD_OUT else "renames-tuning"
-    result = figures(counts) | {"without_budget": figures(unlimited)["all"]}
-    languages = Counter(case.file.language for case in cases)
-    summary: dict[str, object] = {
+    name = "renames" + "-members" * options.members + "-tuning" * (options.part == TUNING)
+    summary = {
         "part": options.part,
         "renames_sha256": rename_cases.checksum(cases),
         "packages": len({case.file.package for case in cases}),
-        "ground_truth": {language: TRUTHS[language] for language in sorted(languages)},
+        "ground_truth": {language: TRUTHS[language] for language in sorted({case.file.language for case in cases})},
+        **figures(counts),
+        "without_budget": figures(unlimited)["all"],
     }
-    summary |= result
-    print(json.dumps({key: result[key] for key in ("all", "without_budget")}, indent=1))
+    print(results_file.as_text({key: summary[key] for key in ("all", "languages", "without_budget")}))
     print(f"wrote {results_file.write('renames', summary, name)}")
     return 0

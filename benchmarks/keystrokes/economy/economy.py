@@ -155,8 +155,7 @@ def bench(config: Config, options: argparse.Namespace) -> None:
     if options.peer:
         result["peer"] = beside_peer(config, recordings[: options.peer], judged[: options.peer])
         tables[f"on {options.peer} bodies"] = result["peer"]["policies"]
-    for name, rows in tables.items():
-        print(f"\n{name}\n{figures.table(rows)}")
+    print(results_file.as_text(tables))
     print(*(f"{name}: {row['cost']}" for name, row in result["chosen"].items()), sep="\n")
     print(f"\nFor speclsp/lsp/completion/confidence.py:\n{source(result['curve'], model)}")
     about = {

@@ -19,9 +19,6 @@ FIGURES: Mapping[str, tuple[str, str]] = {  # (sum of counts, over the sum of ot
     "hidden_at_pauses": ("pauses_hidden", "pauses"),
 }
 COMPARED = ("keys_saved", "wrong_per_key", "first_line_right")
-HEADS = (
-    "saved of 100", "shown", "right line %", "wrong/100", "stay %", "pauses shown %", "right %", "right, hidden %"
-)  # fmt: skip
 
 
 def column(typed: Sequence[Counts], name: str) -> list[float]:
@@ -64,30 +61,3 @@ def by_language(bodies: Sequence[Body], typed: Sequence[Counts]) -> dict[str, An
         group: [counts for body, counts in zip(bodies, typed, strict=True) if body.group == group] for group in groups
     }
     return {group: {"bodies": len(own), **of_policy(own)} for group, own in members.items()}
-
-
-def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Policies as lines of text."""
-    width = max(26, *(len(name) + 1 for name in rows))
-    lines = ["policy".ljust(width) + "".join(head.rjust(17) for head in HEADS)]
-    for name, row in rows.items():
-        values = [
-            percent(row["keys_saved"], spanned=True),
-            str(row["shown"]),
-            percent(row["first_line_right"]),
-            percent(row["wrong_per_key"], spanned=True),
-            percent(row["characters_that_stay"]),
-            percent(row["shown_at_pauses"]),
-            percent(row["right_at_pauses"]),
-            percent(row["hidden_at_pauses"]),
-        ]
-        lines.append(name.ljust(width) + "".join(value.rjust(17) for value in values))
-    return "\n".join(lines)
-
-
-def percent(figure: Mapping[str, float] | None, *, spanned: bool = False) -> str:
-    """A share in percent, with its interval where `spanned`."""
-    if figure is None:
-        return "-"
-    value, low, high = (100 * figure[name] for name in ("value", "low", "high"))
-    return f"{value:.1f} [{low:.1f},{high:.1f}]" if spanned else f"{value:.1f}"

@@ -118,11 +118,7 @@ def place_in(file: SourceFile, pairs: Sequence[Pair], pair: Pair) -> Place | Non
     if percent("cursor") >= AT_OPENER and right - cursor > 8:
         cursor += 1 + draw(SEED, file.path, pair.opened, "column") % (right - cursor - 6)
     place = editor_pairs.place_at(
-        file.text,
-        pairs,
-        cursor,
-        with_mark=percent("mark") < WITH_MARK,
-        typed_around=percent("around") < TYPED_AROUND,
+        file.text, pairs, cursor, with_mark=percent("mark") < WITH_MARK, typed_around=percent("around") < TYPED_AROUND
     )
     if place is not None and place.kind == "block" and percent("enter") < ENTERED:
         return editor_pairs.entered(file.text, place)

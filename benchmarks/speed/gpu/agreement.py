@@ -56,10 +56,7 @@ def all_by_rounds(pair: FusedRound, ids: Sequence[int]) -> None:
     pair.draft.forward(ids[:-2])
 
 
-FILLS: dict[str, Callable[[FusedRound, Sequence[int]], None]] = {
-    "engine": as_in_a_completion,
-    "narrow": all_by_rounds,
-}
+FILLS: dict[str, Callable[[FusedRound, Sequence[int]], None]] = {"engine": as_in_a_completion, "narrow": all_by_rounds}
 
 
 # ── the draft that is the target ─────────────────────────────────────────────────────────────────────────────

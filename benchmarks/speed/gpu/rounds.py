@@ -16,14 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.speed.gpu import timing
-from benchmarks.speed.gpu.models import (
-    Model,
-    context_of,
-    decoder,
-    measurable_models,
-    missing,
-    prompt,
-)
+from benchmarks.speed.gpu.models import Model, context_of, decoder, measurable_models, missing, prompt
 from benchmarks.speed.gpu.passes import pass_ms
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, device_ms, fixed_cost, wall_ms

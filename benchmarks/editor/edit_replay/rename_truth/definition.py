@@ -9,16 +9,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 KINDS = ("parameter", "local", "function", "class", "import alias", "field")
+MEMBER = "member"  # of an interface, object type, record or struct: a kind that is measured on its own
 MIN_USES, MAX_USES = 2, 40  # of one definition, besides itself
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Use:
-    """An occurrence of the old name. A rename writes `prefix` + the new name + `suffix` over it."""
+    """An occurrence of the old name. A rename writes `prefix` + the new name + `suffix` over it.
+
+    `bound`: uses of the variable that a shorthand in a pattern binds. With the new name alone it gets that name too.
+    """
 
     start: int
     prefix: str = ""  # `width: ` where a shorthand property keeps its own name
     suffix: str = ""
+    bound: tuple[Use, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Places:
     attributes: defaultdict[str, list[tuple[int, ast.Attribute, ast.ClassDef | None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    receivers: dict[int, Key] = field(default_factory=dict)  # {place of an attribute: the name that it is read from}
+    typed: defaultdict[Key, list[ast.expr]] = field(default_factory=lambda: defaultdict(list))  # annotations, calls
     keywords: defaultdict[str, list[Keyword]] = field(default_factory=lambda: defaultdict(list))
     unknown: set[str] = field(default_factory=set)  # names with a place that is not known
     in_paths: Counter[str] = field(default_factory=Counter)  # parts of module paths, and imported names with an alias
@@ -128,11 +130,22 @@ class Walk(ast.NodeVisitor):
         bound = "variable" if isinstance(node.ctx, ast.Store) else ""
         self.add(node.id, self.start_of(node), bound)
 
+    def visit_Assign(self, node: ast.Assign | ast.AnnAssign) -> None:
+        proof = node.annotation if isinstance(node, ast.AnnAssign) else node.value
+        for target in [node.target] if isinstance(node, ast.AnnAssign) else node.targets:
+            if isinstance(target, ast.Name):
+                self.places.typed[self.owner(target.id)].append(proof)
+        self.generic_visit(node)
+
+    visit_AnnAssign = visit_Assign
+
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self.visit(node.value)
         start = self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0) - len(node.attr)
         if self.text.startswith(node.attr, start):
             self.places.attributes[node.attr].append((start, node, self.class_nodes[-1]))
+            if isinstance(node.value, ast.Name):
+                self.places.receivers[start] = self.owner(node.value.id)
         else:
             self.places.unknown.add(node.attr)
 
@@ -156,6 +169,7 @@ class Walk(ast.NodeVisitor):
         self.places.functions.append(Function(node, self.stack[-1], key, class_node, class_key))
         for arg in _args(node.args):
             self.add(arg.arg, self.start_of(arg), "parameter")
+            self.places.typed[self.owner(arg.arg)] += [arg.annotation] if arg.annotation else []
         for statement in node.body:
             self.visit(statement)
         self.stack.pop()

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks.editor.edit_replay.rename_truth.definition import Definition, Use
+from benchmarks.editor.edit_replay.rename_truth.python_members import members
 from benchmarks.editor.edit_replay.rename_truth.python_places import Function, Key, Places, Walk
 
 DOCUMENTED = r"(?:`|:param(?:eter)?\s(?:[^:\n]*\s)?|:type\s+|@param\s+|^[ \t]*\*{{0,2}})({name})(?=`|[ \t]*[:(])"
@@ -33,7 +34,9 @@ def definitions(text: str) -> list[Definition]:
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError):
         return []
     file = File(text, walk.places, tokens)
-    return sorted([*file.parameters_and_locals(), *file.top_level(), *file.fields()], key=lambda item: item.start)
+    found = [*file.parameters_and_locals(), *file.top_level(), *file.fields()]
+    found += members(walk.places, file.is_known, file.others)
+    return sorted(found, key=lambda item: item.start)
 
 
 @dataclass(slots=True)
@@ -106,10 +109,8 @@ class File:
 
     def documented(self, function: Function, name: str) -> Iterator[int]:
         """The places of a parameter in the docstring of its function, or of its class for a constructor."""
-        nodes = [
-            function.node,
-            *([function.of_class] if function.of_class and function.node.name == "__init__" else []),
-        ]
+        is_constructor = function.of_class is not None and function.node.name == "__init__"
+        nodes = [node for node in (function.node, function.of_class if is_constructor else None) if node]
         pattern = re.compile(DOCUMENTED.format(name=re.escape(name)), re.MULTILINE)
         starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
         for node in nodes:

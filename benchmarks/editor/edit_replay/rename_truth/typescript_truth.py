@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from benchmarks.editor.edit_replay.rename_truth.definition import Definition, Use
 from speclsp.config import cache_dir
@@ -57,18 +58,16 @@ def from_answer(answer: list[dict[str, object]], text: str) -> list[Definition]:
         assert isinstance(utf16, int)
         return utf16 - bisect.bisect_left(places, utf16)
 
+    def use_of(use: dict[str, Any]) -> Use:
+        return Use(offset(use["start"]), use["prefix"], use["suffix"], tuple(map(use_of, use.get("bound", ()))))
+
     result = []
     for item in answer:
         kind, name = str(item["kind"]), str(item["name"])
         uses, documented, others = (list(item[key]) for key in ("uses", "documented", "others"))  # type: ignore[call-overload]
         result.append(
             Definition.of(
-                kind,
-                name,
-                offset(item["start"]),
-                [Use(offset(use["start"]), use["prefix"], use["suffix"]) for use in uses],
-                map(offset, documented),
-                map(offset, others),
+                kind, name, offset(item["start"]), map(use_of, uses), map(offset, documented), map(offset, others)
             )
         )
     return result
