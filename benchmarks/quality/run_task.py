@@ -8,7 +8,6 @@ Only the context and the model are timed, and the model only where its answer is
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.errors import EngineError
-from speclsp.lsp.context import build, cross_file, similar_code
+from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import folder_reader
@@ -139,11 +138,6 @@ class TaskRunner:
             return plan
         index = index_for(task)
         sources = CrossFileSources(index=index, patience_ms=PATIENCE_MS)
-        if variant.patience_ms is not None:
-            sources = replace(sources, patience_ms=variant.patience_ms)
-            similar_code.FILE_WORDS.clear()
-            if variant.open_before:
-                index_near(index, task.path)
         began_s = perf_counter()
         context = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
         context_ms = (perf_counter() - began_s) * 1e3
@@ -207,18 +201,6 @@ def index_for(task: Task) -> WorkspaceIndex:
     index = indexed(task.root)
     index.hidden_rule = lambda path: path == task.path
     return index
-
-
-def index_near(index: WorkspaceIndex, path: str) -> None:
-    """Do what the server does in idle time once a document is open.
-
-    The names are those of the file on the disk, the expected text included. They decide which answers are cached; none
-    of the answers is about this file when the completion is measured.
-    """
-    hidden_rule, index.hidden_rule = index.hidden_rule, lambda _path: False
-    for _round in range(2):  # the second one has the files for which the disk took too long in the first
-        asyncio.run(cross_file.index_near(path, index, pause_s=0.0))
-    index.hidden_rule = hidden_rule
 
 
 def patient(config: Config) -> Config:

@@ -1,6 +1,6 @@
 """Variants of the quality benchmark: the product with its default settings, and with one thing changed.
 
-Each variant is a few settings, or a limit of time.
+Each variant is a few settings.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from speclsp.errors import InputError
-from speclsp.lsp.context.cross_file import CrossFileSources
 
 if TYPE_CHECKING:
     from speclsp.config import Config
 
-PATIENCE_MS = CrossFileSources().patience_ms
 BASE, FULL = "base", "full"
 NO_OTHER_FILES: Mapping[str, object] = MappingProxyType({"context.cross_file_tokens": 0})
 BY_KIND = (BASE, FULL)  # variants whose figures are shown by language and kind of cursor as well
@@ -30,8 +28,6 @@ class Variant:
     about: str
     settings: Mapping[str, object] = field(default_factory=dict)  # dotted, as for --set
     speculate: bool = True
-    patience_ms: float | None = None  # time limit of the context from other files; None: no limit
-    open_before: bool = False  # the document is open long enough for all of the server's prefetched queries
 
 
 def variants() -> dict[str, Variant]:
@@ -39,10 +35,6 @@ def variants() -> dict[str, Variant]:
     all_variants = [
         Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", settings=NO_OTHER_FILES),
         Variant(name=FULL, about="speclsp as it comes"),
-        Variant(name="in-time", about="full with the server's own patience, the document open for a few seconds",
-                patience_ms=PATIENCE_MS, open_before=True),
-        Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",
-                patience_ms=PATIENCE_MS),
         Variant(name="plain", about="full, speculation off: the same text", speculate=False),
     ]  # fmt: skip
     return {item.name: item for item in all_variants}

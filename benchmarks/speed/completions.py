@@ -84,7 +84,6 @@ def measure(
 
 def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.Run]]) -> dict[str, object]:
     """One way over all holes; a hole's time is the median of its runs."""
-    from speclsp.engine.decoding.policy import tau  # and NumPy with it
 
     every = [run for of_hole in runs for run in of_hole]
     counts = rounds.drafting(piece for run in every for piece in run.rounds)
@@ -123,7 +122,7 @@ def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.R
         "by_depth": [list(drafted_and_accepted) for drafted_and_accepted in counts.by_depth],
     }
     if way.gamma:
-        figures["tau_at_gamma"] = round(tau(counts.alpha, way.gamma), 3)
+        figures["tau_at_gamma"] = round(rounds.tau(counts.alpha, way.gamma), 3)
     if way.source == "policy":
         by_source = sorted({piece.source for run in every for piece in run.rounds if piece.source})
         figures["by_source"] = {

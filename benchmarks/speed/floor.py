@@ -29,7 +29,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.int8.native import NativeDecoder
-from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, Peaks, measure, measure_peaks
+from speclsp.engine.model.int8.peaks import ATTENTION_PRODUCTS, INT8_PRODUCTS, READ_BYTES, Peaks, measure
 from speclsp.engine.model.kv_cache import Cancelled
 from speclsp.weights import cards
 
@@ -140,7 +140,7 @@ def bench(name: str, turns: int, path: str) -> bool:
         return False
     text = source("argparse")
     ids = engine.prompter.tokenizer.encode(text, add_special_tokens=False).ids[: max(PREFILLS)]
-    peaks = measure_peaks(model.path, model.threads)
+    peaks = Peaks(*(measure(model.path, what, model.threads) for what in (READ_BYTES, INT8_PRODUCTS)))
     attention_g_s = measure(model.path, ATTENTION_PRODUCTS, model.threads)
     medians, parts = rounds(model, ids, turns)
     by_length = prefills(model, ids, max(3, turns // 3))

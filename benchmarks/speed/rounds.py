@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from speclsp.engine.api import Completer, Piece, Request, Result
-from speclsp.engine.decoding.policy import tau
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,11 @@ class Run:
             ms += piece.ms
             decoded_tokens += len(piece.tokens)
         return ms
+
+
+def tau(alpha: float, gamma: int) -> float:
+    """Expected tokens of a round with γ guesses, each accepted with probability α: (1 - α^(γ+1)) / (1 - α)."""
+    return float(gamma + 1) if alpha >= 1.0 else (1.0 - alpha ** (gamma + 1)) / (1.0 - alpha)
 
 
 def run(completer: Completer, request: Request) -> Run:

@@ -90,7 +90,6 @@ class Piece:
     drafted: int
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float
-    accepted_chars: int = 0  # number of characters of `text`, from its start, that were accepted drafts
     # One for each of `tokens`, for `Request.round_logprobs`: the natural logarithm of the target's probability at
     # temperature 1, among the tokens that could come (those that spell the typed text, no banned ones) ...
     logprobs: tuple[float, ...] = ()

@@ -20,9 +20,9 @@ from benchmarks.speed.gpu.models import Model, context_of, decoder, measurable_m
 from benchmarks.speed.gpu.passes import pass_ms
 from benchmarks.speed.gpu.schedule import Record
 from benchmarks.speed.gpu.timing import Bench, device_ms, fixed_cost, wall_ms
+from benchmarks.speed.rounds import tau
 from speclsp.engine.decoding.accept import Sampling
 from speclsp.engine.decoding.fused_round import FusedRound
-from speclsp.engine.decoding.policy import tau
 from speclsp.engine.model.cuda.cuda_decoder import CudaDecoder
 
 GAMMAS = (1, 2, 3, 4, 5, 6, 8)

@@ -5,7 +5,6 @@ from speclsp.cli.complete.answers import (
     PrintedAnswer,
     about,
     answer,
-    draft_marks,
     drawn,
     engine_request,
     prepare,

@@ -43,7 +43,6 @@ class PrintedAnswer:
     replaces: int = 0  # characters after the cursor that `text` takes the place of
     reason: Reason | None = None  # why nothing is shown
     raw: str = ""  # the model's text, before it was cut
-    from_draft: tuple[bool, ...] = ()  # for each character of `raw`: an accepted guess, not the target's own token
     result: Result = field(default_factory=Result)
 
 
@@ -86,12 +85,11 @@ class AnswerSoFar:
     def __init__(self, hole: CompletionPoint) -> None:
         self.result = Result()
         self._hole = hole
-        self._raw, self._marks = "", list[bool]()
+        self._raw = ""
 
-    def add(self, text: str, accepted_chars: int) -> bool:
-        """Add a round's text, which begins with accepted guesses; True once the suggestion is complete."""
+    def add(self, text: str) -> bool:
+        """Add a round's text; True once the suggestion is complete."""
         self._raw += text
-        self._marks += [at < accepted_chars for at in range(len(text))]
         return self._hole.plan.finished(self._raw)
 
     def end(self) -> PrintedAnswer:
@@ -101,13 +99,10 @@ class AnswerSoFar:
         complete = self.result.stop_type not in ("limit", "deadline")
         suggestion, cursor = self._hole.plan.to_suggestion(self._raw, complete=complete), self._hole.snapshot.cursor
         if isinstance(suggestion, postprocess.NoSuggestion):
-            return replace(self._printed(), reason=suggestion.reason)
+            return PrintedAnswer(raw=self._raw, reason=suggestion.reason, result=self.result)
         typed = self._hole.snapshot.text[suggestion.start : cursor]
         shown, replaces = suggestion.text.removeprefix(typed), max(0, suggestion.end - cursor)
-        return replace(self._printed(), text=shown, replaces=replaces)
-
-    def _printed(self) -> PrintedAnswer:
-        return PrintedAnswer(raw=self._raw, from_draft=tuple(self._marks), result=self.result)
+        return PrintedAnswer(raw=self._raw, text=shown, replaces=replaces, result=self.result)
 
 
 def answer(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
@@ -117,7 +112,7 @@ def answer(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
     so_far.result = completion.result
     pieces = iter(completion)
     for piece in pieces:
-        if so_far.add(piece.text, piece.accepted_chars):
+        if so_far.add(piece.text):
             break
     close = getattr(pieces, "close", None)
     if close is not None:
@@ -125,20 +120,9 @@ def answer(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
     return so_far.end()
 
 
-def draft_marks(answer: PrintedAnswer) -> list[bool]:
-    """`from_draft` for the characters of the shown text, which is a part of the model's text."""
-    marks, start = [], 0
-    for char in answer.text:
-        wanted = "\n" if char == "\r" else char
-        position = answer.raw.find(wanted, start)
-        marks.append(position >= 0 and answer.from_draft[position])
-        start = position + 1 if position >= 0 and char != "\r" else start
-    return marks
-
-
 def drawn(hole: CompletionPoint, answer: PrintedAnswer, colour: bool) -> str:
-    """The suggestion in its place, with the accepted guesses marked."""
+    """The suggestion in its place."""
     from speclsp.cli.terminal import code_at_cursor
 
     text, cursor = hole.snapshot.text, hole.snapshot.cursor
-    return code_at_cursor(text[:cursor], answer.text, text[cursor:], draft_marks(answer), colour)
+    return code_at_cursor(text[:cursor], answer.text, text[cursor:], colour)

@@ -54,7 +54,7 @@ async def read(backend: Backend, hole: CompletionPoint) -> PrintedAnswer:
             so_far.result.tokens += piece.ids or (UNKNOWN_TOKEN,) * piece.tokens
             if piece.cost is not None:
                 so_far.result.stop_type = piece.cost.stop_type
-            if so_far.add(piece.text, piece.accepted_chars):
+            if so_far.add(piece.text):
                 break
     return so_far.end()
 

@@ -11,8 +11,6 @@ import sys
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from operator import itemgetter
 from typing import TextIO
 
 from speclsp.cli.terminal.streams import (
@@ -42,7 +40,7 @@ __all__ = [
 ]
 
 GREEN, RED, YELLOW = "32", "31", "33"
-DIM, NEW, DRAFTED = "2", "1;97", "1;4;32"  # of code: old, of the model, and of an accepted guess
+DIM, NEW = "2", "1;97"  # of code: old, and of the model
 REDRAW_MS = 100
 LINES_BEFORE, LINES_AFTER = 12, 4  # of the file, around a suggestion
 PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not oftener than that
@@ -168,23 +166,13 @@ def confirm(question: str, default: bool) -> bool:
     return default if line and not answer else answer in ("y", "yes")
 
 
-def code_at_cursor(before: str, text: str, after: str, drafted: Sequence[bool], colour: bool) -> str:
-    """The lines around a suggestion: old text dim, new text bright, accepted guesses marked; and what the marks mean.
-
-    `drafted`: for each character of `text`. Without colour, a bar stands before each line with new text.
-    """
+def code_at_cursor(before: str, text: str, after: str, colour: bool) -> str:
+    """The lines around a suggestion: old text dim, new text bright. Without colour, a bar marks lines with new text."""
     above = "\n".join(before.replace("\r\n", "\n").split("\n")[-LINES_BEFORE:])
     below = "\n".join(after.replace("\r\n", "\n").split("\n")[: LINES_AFTER + 1])
-    legend = f"{paint('drafted and accepted', DRAFTED, colour)} ({sum(drafted)} of {len(drafted)} characters)"
     if not colour:
         text = text.replace("\r\n", "\n")
         first, last = above.count("\n"), (above + text).count("\n")
         lines = enumerate(f"{above}{text}{below}".split("\n"))
-        rows = [f"{'|' if first <= number <= last else ' '} {line}".rstrip() for number, line in lines]
-        return "\n".join([*rows, legend])
-    marked = [(mark and not char.isspace(), char) for mark, char in zip(drafted, text, strict=True)]
-    runs = [
-        paint("".join(char for _, char in run), DRAFTED if mark else NEW)
-        for mark, run in groupby(marked, key=itemgetter(0))  # no lines under indentation
-    ]
-    return f"{paint(above, DIM)}{''.join(runs)}{paint(below, DIM)}\n{legend}"
+        return "\n".join(f"{'|' if first <= number <= last else ' '} {line}".rstrip() for number, line in lines)
+    return f"{paint(above, DIM)}{paint(text, NEW)}{paint(below, DIM)}"

@@ -190,7 +190,7 @@ class RunningCompletion:
     def piece(self, step: Round, text: StopTexts, branches: BranchReporter | None) -> Piece:
         """A round's tokens up to the first stop text, with the text that is certain now; adds it to the result."""
         result, decoded_chars = self.result, len(self.result.text) + len(text.withheld)
-        added = text.add(step.tokens, step.accepted, step.stop)
+        added = text.add(step.tokens, step.stop)
         tokens = step.tokens[: added.tokens]
         accepted = min(step.accepted, added.tokens)
         self.count_round(step, tokens, accepted)
@@ -204,7 +204,6 @@ class RunningCompletion:
             drafted=step.drafted,
             accepted=accepted,
             ms=step.ms,
-            accepted_chars=min(len(added.text), added.accepted_chars),
             logprobs=step.logprobs[: added.tokens],
             characters=tuple(end - start for start, end in pairwise(added.ends)) if step.logprobs else (),
             branches=branches.step(tokens, added.stop == "eos") if branches is not None else None,

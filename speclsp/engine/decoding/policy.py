@@ -73,11 +73,6 @@ WIDTHS = (
 )  # rows of the measured passes: kernels process rows by 8 or by 16
 
 
-def tau(alpha: float, gamma: int) -> float:
-    """Expected tokens of a round with γ guesses, each accepted with probability α: (1 - α^(γ+1)) / (1 - α)."""
-    return float(gamma + 1) if alpha >= 1.0 else (1.0 - alpha ** (gamma + 1)) / (1.0 - alpha)
-
-
 @dataclass(slots=True)
 class Acceptance:
     """The acceptance rate of one kind of guess: a running estimate that starts at a prior and forgets slowly."""

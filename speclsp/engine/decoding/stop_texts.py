@@ -14,7 +14,6 @@ class AddedText(NamedTuple):
 
     text: str
     tokens: int  # of the round that are used: all, or those up to a stop text
-    accepted_chars: int  # certain or withheld characters that end with the last accepted guess
     ends: list[int]  # 0, and after each used token the number of characters decoded in this round
     stop: str  # the round's own stop reason, or "word"
 
@@ -31,16 +30,14 @@ class StopTexts:
         self.stream, self.stops = stream, stops
         self.withheld = ""  # may still turn out to be the start of a stop text
 
-    def add(self, tokens: Sequence[int], accepted: int, stop: str) -> AddedText:
-        """Add a round's tokens, of which the first `accepted` were guesses; `stop`: why it was the last, or ""."""
-        withheld_chars, fresh, accepted_chars, at, used = len(self.withheld), "", 0, None, 0
+    def add(self, tokens: Sequence[int], stop: str) -> AddedText:
+        """Add a round's tokens; `stop`: why it was the last, or ""."""
+        fresh, at, used = "", None, 0
         ends = [0]
         for token in tokens:  # one by one: a stop text ends plain and speculative decoding at the same token
             fresh += self.stream.push(token)
             ends.append(len(fresh))
             used += 1
-            if used == min(accepted, len(tokens)):
-                accepted_chars = withheld_chars + len(fresh)
             if (at := first_stop(self.withheld + fresh, self.stops)) is not None:
                 break
         stop = stop if at is None else "word"
@@ -48,4 +45,4 @@ class StopTexts:
         keep = 0 if stop else longest_stop_start(pending, self.stops)
         text = pending[: len(pending) - keep if at is None else at]
         self.withheld = pending[len(text) :]
-        return AddedText(text, used, accepted_chars, ends, stop)
+        return AddedText(text, used, ends, stop)

@@ -88,7 +88,6 @@ def piece_json(index: int, piece: Piece, start: Start | None = None) -> Json:
         "source": piece.source,
         "drafted": piece.drafted,
         "accepted": piece.accepted,
-        "accepted_chars": piece.accepted_chars,
         "ms": round(piece.ms, 3),
     }
     answer: Json = {

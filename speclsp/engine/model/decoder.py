@@ -117,11 +117,6 @@ class Decoder(CachedModel):
         logits: Floats = self._logits(self._hidden(new))[: len(new)].numpy()
         return logits
 
-    @property
-    def kv_mib(self) -> float:
-        """Memory of the KV cache in MiB."""
-        return sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
-
     # ── the forward ──────────────────────────────────────────────────────────────────────────────────────────
 
     @torch.inference_mode()

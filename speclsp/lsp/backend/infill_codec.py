@@ -69,7 +69,6 @@ def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
         source=str(round_facts.get("source") or ""),
         drafted=int(round_facts.get("drafted") or 0),
         accepted=int(round_facts.get("accepted") or 0),
-        accepted_chars=int(round_facts.get("accepted_chars") or 0),
         ms=float(round_facts.get("ms") or 0.0),
         logprobs=_parse_logprobs(round_facts.get("characters") or (), round_facts.get("logprobs") or ()),
         ids=tuple(ids) if has_ids else (),

@@ -85,7 +85,6 @@ class StreamPiece:
     source: str = ""  # the drafter of this round
     drafted: int = 0
     accepted: int = 0
-    accepted_chars: int = 0  # characters of `text`, from its start, that were accepted drafts
     ms: float = 0.0
     logprobs: tuple[tuple[int, float], ...] = ()  # for each token: (characters it added, log-probability)
     ids: tuple[int, ...] = ()  # the tokens, where the server reports them

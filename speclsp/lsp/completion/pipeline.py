@@ -24,7 +24,7 @@ from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.gate import ConfidenceGate
 from speclsp.lsp.completion.job import CompletionInput, CompletionJob, ContextState, FirstLine, Outcome
 from speclsp.lsp.completion.next_suggestion import joins
-from speclsp.lsp.completion.stream import LINGER_S, REMOTE_LINGER_S, Stream, Streams
+from speclsp.lsp.completion.stream import Stream, Streams
 from speclsp.lsp.context import build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.selection import Selections
@@ -220,8 +220,7 @@ class Pipeline:
         backend = self._backend()
         if backend is None:
             raise EngineError("the backend is being replaced")
-        linger_s = REMOTE_LINGER_S if backend.status.remote else LINGER_S
-        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, request, linger_s)
+        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, request)
         job.stream = stream
         if request.seed == 0 and not request.begin and not job.prepares_next:  # alternatives are never adopted
             self._streams.enlist(stream)
@@ -292,8 +291,7 @@ class Pipeline:
             deadline_ms=deadline_ms,
             idle=True,
         )
-        pieces, linger_s = backend.stream(request), earlier.linger_s
-        stream = self._streams.begin(pieces, earlier.origin, plan, job, request, linger_s, earlier=earlier)
+        stream = self._streams.begin(backend.stream(request), earlier.origin, plan, job, request, earlier=earlier)
         job.stream = stream
         await self._wait_for_end(job, stream)
         job.trace.stop = stream.stop

@@ -34,7 +34,6 @@ from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.observability.metrics import Metrics
 
 LINGER_S = 0.03  # lifetime without a reader
-REMOTE_LINGER_S = 0.003  # the same at a server with other users: the edit follows the cancellation at once
 AGREED_LINGER_S = 0.1  # the same after an edit that agrees: VS Code waits up to 50 ms before its next request
 MAX_AHEAD_CHARACTERS = 4  # typed beyond the streamed text: more than that is rarely confirmed by the stream
 
@@ -65,8 +64,8 @@ class Stream:
     plan: SuggestionPlan | None  # None between the adoption and the new reader's plan
     reader: Reader | None
     _on_end: Callable[[Stream], None]  # called once, when nothing more comes
-    linger_s: float = LINGER_S
     request: FimRequest | None = None  # of the pieces
+    linger_s: float = LINGER_S
     typed: str = ""
     text: str = ""
     token_spans: list[TokenSpan] = field(default_factory=list)  # of `text`, where the engine reports log-probabilities
@@ -229,14 +228,13 @@ class Streams:
         plan: SuggestionPlan,
         reader: Reader,
         request: FimRequest | None,
-        linger_s: float = LINGER_S,
         earlier: Stream | None = None,
     ) -> Stream:
         """A new stream of `pieces`, which answer `request`, for `reader`. It is not listed yet.
 
         `earlier`: the ended stream whose tokens it begins with.
         """
-        stream = Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s, request)
+        stream = Stream(pieces, snapshot, plan, reader, self._stream_ended, request)
         if earlier is not None:
             stream.continue_from(earlier)
         return stream

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.engine.counting_lm import CountingLM, Script
 
 from speclsp.engine.decoding.drafters import (
@@ -16,7 +14,7 @@ from speclsp.engine.decoding.drafters import (
     NGramDrafter,
     ReuseDrafter,
 )
-from speclsp.engine.decoding.policy import Costs, MeasuredPolicy, tau
+from speclsp.engine.decoding.policy import Costs, MeasuredPolicy
 from speclsp.engine.model.decoder import ROWS
 
 
@@ -54,13 +52,6 @@ def guesses(source: str, count: int, strength: int = 0) -> Script:
     script.prior = PRIORS.get(source, script.prior)
     script.propose = lambda ids, k, pick: Guess([1] * min(count, k), strength)  # type: ignore[method-assign]
     return script
-
-
-@given(alpha=st.floats(0.0, 1.0), gamma=st.integers(0, 16))
-def test_tau_is_the_mean_number_of_tokens_in_a_round(alpha: float, gamma: int):
-    """The definition: one token, and one more for each guess whose predecessors were all accepted."""
-    assert tau(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(gamma + 1)), rel=1e-6)
-    assert 1.0 <= tau(alpha, gamma) <= gamma + 1
 
 
 def test_guesses_that_cost_nothing_are_used_up_to_the_width_of_the_pass():
@@ -149,7 +140,6 @@ def test_a_guess_after_accepted_ones_counts_as_a_longer_match():
     assert policy.acceptance("ngram", 1).alpha == pytest.approx(0.33, abs=0.06)
     assert policy.acceptance("ngram", 4).alpha > 0.9
     assert len(policy.guess([guesses("ngram", 15, strength=1)], [1], 30, pick)[1].tokens) == 15
-    assert tau(policy.acceptance("ngram", 1).alpha, 15) < 1.7, "what one α for all depths would expect"
 
 
 def test_a_draft_model_stops_where_its_confidence_is_low():

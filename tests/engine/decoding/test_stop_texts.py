@@ -35,7 +35,7 @@ def streamed(pieces: Sequence[bytes], heal: bytes, stops: tuple[str, ...], round
     while at < len(pieces):
         tokens = list(range(at, min(at + rounds[number % len(rounds)], len(pieces))))
         at, number = at + len(tokens), number + 1
-        added = text.add(tokens, 0, "limit" if at == len(pieces) else "")
+        added = text.add(tokens, "limit" if at == len(pieces) else "")
         shown += added.text
         if added.stop:
             break

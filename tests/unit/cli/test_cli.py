@@ -190,13 +190,6 @@ def test_a_cursor_mark_is_removed_and_gives_the_completion_point(tmp_path: Path)
         complete.at_mark(path, 1000)
 
 
-def test_the_marks_of_drafted_text_stay_on_it_in_the_output():
-    answer = complete.PrintedAnswer(
-        raw="a + b\nxyz", text="a +\r\nx", from_draft=(True, False, True, False, False, True, False, True, True)
-    )
-    assert complete.draft_marks(answer) == [True, False, True, True, True, False]
-
-
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

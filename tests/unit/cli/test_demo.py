@@ -60,7 +60,6 @@ class ScriptedCompletion:
                 drafted=drafted,
                 accepted=len(part) - 1,
                 ms=self.completer.ms,
-                accepted_chars=len(part) - 1,
             )
 
 

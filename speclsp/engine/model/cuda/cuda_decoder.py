@@ -166,11 +166,6 @@ class CudaDecoder(CachedModel):
         for part in (self.keys, self.values):
             part[:, slot].zero_()
 
-    @property
-    def kv_mib(self) -> float:
-        """Memory of the KV cache in MiB."""
-        return 2 * self.keys.numel() * self.keys.element_size() / 2**20
-
     def split_layers(self, pass_ms: float, most_ms: float = GROUP_MS) -> None:
         """Cut the widest prefill pass, which takes `pass_ms`, into groups of layers that take at most `most_ms`."""
         layers = len(self.layers)

@@ -23,16 +23,6 @@ class Peaks:
     read_gb_s: float  # of weights from memory
     int8_g_s: float  # 10^9 multiply-adds a second of the linears
 
-    @property
-    def text(self) -> str:
-        return f"reads {self.read_gb_s:.0f} GB/s, {self.int8_g_s:.0f} G int8 multiply-adds/s"
-
-
-def measure_peaks(path: str, threads: int, seconds: float = 0.5, turns: int = 2) -> Peaks:
-    """Measure reads and the linears' products, for `seconds` each in every turn."""
-    read, products = (measure(path, what, threads, seconds, turns) for what in (READ_BYTES, INT8_PRODUCTS))
-    return Peaks(read, products)
-
 
 def undisturbed_peaks(path: str, threads: int) -> Peaks | None:
     """Measure at one moment; None if other programs take processor time from the threads. Raises MemoryError."""

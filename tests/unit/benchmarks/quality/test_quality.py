@@ -195,16 +195,6 @@ def test_full_sends_other_files_and_base_sends_none(runner: TaskRunner, tmp_path
     assert full.prompt_tokens > base.prompt_tokens
 
 
-def test_the_servers_time_limit_gives_no_more_context_than_unlimited_time(runner: TaskRunner, tmp_path: Path):
-    task = tasks(tmp_path / "shapes")[1]
-    every = variants.variants()
-    none = replace(every["in-time-cold"], patience_ms=0.0)
-    full, cold = runner.row(task, every[FULL]), runner.row(task, none)
-    assert cold.extra == () and full.extra != ()
-    assert runner.row(task, replace(none, patience_ms=60_000.0)).extra == full.extra
-    assert runner.row(task, replace(none, patience_ms=60_000.0, open_before=True)).extra == full.extra
-
-
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -215,12 +205,12 @@ def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(model_options, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
-    command = ["quality", "--model", "tiny", "--set", "quick", "--variants", "full,plain,in-time"]
+    command = ["quality", "--model", "tiny", "--set", "quick", "--variants", "full,plain"]
     assert main(command) == 0
     file = tmp_path / "results/quality-quick-tiny.json"
     first = json.loads(file.read_text())
     assert (first["bench"], first["tasks"]) == ("quality", {"all": 2, "cross": 1, "single": 1})
-    assert list(first["variants"]) == [BASE, FULL, "plain", "in-time"]
+    assert list(first["variants"]) == [BASE, FULL, "plain"]
     assert first["plain_differs_from_full_in"] == 0
     for one in first["variants"].values():
         exact = one["of"]["all"]["exact"]
@@ -232,7 +222,7 @@ def test_the_command_writes_its_figures_and_a_second_run_generates_nothing(
     assert {name: one["of"] for name, one in again["variants"].items()} == {
         name: one["of"] for name, one in first["variants"].items()
     }
-    assert "in-time" in capsys.readouterr().out
+    assert "plain" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.speed import rounds
+from benchmarks.speed.rounds import tau
 from speclsp.engine.api import Piece, Result
-from speclsp.engine.decoding.policy import tau
 
 
 def piece(drafted: int, accepted: int, ms: float = 10.0, source: str = "ngram") -> Piece:
