@@ -197,7 +197,11 @@ class RecentActivity:
         if sum(map(len, lines)) > MAX_RAW_CHARACTERS:
             return None
         before, after = whole_lines(clean("".join(pending.before))), whole_lines(clean("".join(lines)))
-        return Edit(pending.document.uri, pending.document.language, *trimmed(before, after), self.clock())
+        edit = Edit(pending.document.uri, pending.document.language, *trimmed(before, after), self.clock())
+        if edit.after:
+            return edit
+        context = whole_lines(clean("".join(pending.document.lines(pending.first - 1, pending.first)))) or [""]
+        return replace(edit, above=[*context[-1:], *after][common_ends(before, after)[0]])
 
 
 def _is_worth_keeping(edit: Edit) -> bool:

@@ -40,6 +40,7 @@ class Edit:
     after: str
     committed_s: float = 0.0
     times: int = 1  # how often the user made this same edit, at different places
+    above: str = ""  # the line above removed lines, where the edit leaves none
 
     @cached_property
     def old_lines(self) -> tuple[str, ...]:

@@ -45,9 +45,10 @@ def argument_places(recent: Recent) -> Iterator[Place]:
     tree = recent.parse(recent.cursor)
     if tree is not None and load_query(tree.grammar, call_lists.SECTION) is not None:
         search = ArgumentSearch(recent, tree)
-        for change in search.changed(len(recent.edits) - 1):
-            if not search.is_being_typed(change.call):
-                yield from search.calls_after(change) if change.call.is_function else search.after_call(change)
+        for number in reversed(range(len(recent.edits))):
+            for change in search.changed(number):
+                if search.is_meant(change.call, number):
+                    yield from search.calls_after(change) if change.call.is_function else search.after_call(change)
 
 
 class ArgumentSearch:
@@ -62,10 +63,11 @@ class ArgumentSearch:
         """The lists that got or lost one item in an edit, or whose items it moved."""
         edit, line_break = self.recent.edits[number], "\r\n" if "\r\n" in self.text else "\n"
         before, after = (lines.replace("\n", line_break) for lines in (edit.before, edit.after))
-        low = nearest_line(self.text, after.rstrip(), self.recent.cursor) if after.strip() else None
+        low = nearest_line(self.text, after.rstrip() or edit.above, self.recent.cursor) if after or edit.above else None
         if low is None:
             return
-        for call in call_lists.calls_in(self.tree, low, low + len(after) - 1):
+        low = low if after else min(len(self.text), line_end(self.text, low) + len(line_break))
+        for call in call_lists.calls_in(self.tree, low, low + max(0, len(after) - 1)):
             head, rest = self.text[call.at : call.start], self.text[low + len(after) :][: call_lists.MAX_LIST]
             # a list that begins in the edit stands behind the same text as often repeated
             nth, parts = after.count(head, 0, max(0, call.start - low)), before.split(head)
@@ -88,10 +90,19 @@ class ArgumentSearch:
             return None if items is None else call_lists.parameters(self.tree, call, items)
         return None if any(call_lists.SPREAD.search(item.text) for item in items) else items
 
-    def is_being_typed(self, call: Call) -> bool:
+    def is_meant(self, call: Call, number: int) -> bool:
+        """True for a list of the newest edit that is complete, and of a function whose body has the newest edit."""
+        newest = self.recent.edits[-1]
+        if number + 1 < len(self.recent.edits):
+            at = nearest_line(self.text, newest.after.rstrip(), self.recent.cursor) if newest.after.strip() else None
+            around = self.tree.enclosing(at + 1) if at is not None and call.is_function else ()
+            return line_start(self.text, call.at) in [scope.start for scope in around]
+        return not self._is_being_typed(call)
+
+    def _is_being_typed(self, call: Call) -> bool:
         """True while the cursor is in a list, unless another list of this name was changed too."""
         changes = (change.call for number in range(len(self.recent.edits)) for change in self.changed(number))
-        is_inside = call.start <= self.recent.cursor <= call.end
+        is_inside = call.start <= self.recent.cursor <= call.end and bool(self.recent.edits[-1].after)
         return is_inside and not any(other.name == call.name and other.at != call.at for other in changes)
 
     # ── what follows ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -125,9 +136,9 @@ class ArgumentSearch:
 
     def calls_after(self, change: Changed) -> Iterator[Place]:
         """The calls of a function that fit its old parameters, and not the new ones."""
-        known = [call for call in self.resolver.named(change.call.name) if not call.is_function]
-        done = [call for call in known if self._is_changed(call) and fits(call.items, change.new)]
-        for call in known:
+        changed = self.resolver.calls(change.call.name, self.lines)
+        done = [call for call in changed if fits(call.items, change.new)]
+        for call in self.resolver.calls(change.call.name):
             items = self._countable(call, call.items)
             is_done = call in done if change.order else fits(call.items, change.new)
             if self.recent.is_late() or items is None or is_done or not fits(items, change.old):
@@ -151,12 +162,12 @@ class ArgumentSearch:
         for number, edit in enumerate(self.recent.edits):
             alike += [other for other in self.changed(number) if shape(other) == shape(change)] * edit.times
         lengths, text = {len(other.old) for other in alike}, change.new[change.added].text if change.added >= 0 else ""
-        for call in self.resolver.named(change.call.name) if len(alike) >= MIN_TIMES else ():
+        for call in self.resolver.calls(change.call.name) if len(alike) >= MIN_TIMES else ():
             items = self._countable(call, call.items)
             if items is None or call.owner != change.call.owner or len(items) not in lengths or self._is_changed(call):
                 continue
             pieces, _ = self._pieces(call, change, ()) if not text else ([], "")
-            if text and self.resolver.is_known(text, call.at):
+            if text and self.resolver.is_known(text, call):
                 at = change.added if change.added < len(change.old) else len(items)
                 pieces = inserted(self.text, call, at, text)
             yield from self._place(call, pieces, change, False)
@@ -187,8 +198,8 @@ class ArgumentSearch:
         if by_name and not mark:
             return [], ""
         texts = [item.value for item, _ in used if (LITERAL.fullmatch(item.value) or PATH.fullmatch(item.value))]
-        known = [text for text in texts if self.resolver.is_known(text, call.at)]
-        text = parameter.name if self.resolver.visible(parameter.name, call.at) else "".join(known[:1])
+        known = [text for text in texts if self.resolver.is_known(text, call)]
+        text = parameter.name if self.resolver.visible(parameter.name, call) else "".join(known[:1])
         written = (parameter.name + mark if by_name else "") + (text or parameter.name)
         return inserted(self.text, call, len(items) if by_name else at, written), "" if text else parameter.name
 

@@ -1,56 +1,67 @@
 """Name resolution of calls: the function of the document that a call means, and the variables in scope at it.
 
-The scope of a plain name says it; for a method the class of its receiver, as far as the file shows it: `self`, an
-annotation, a constructor. A receiver of unknown class counts, unproven, if the method's name has several words and no
-other function of the file has it.
+The scope of a plain name says it; for a method the type of its receiver, as far as the file proves it. A receiver of
+unknown type counts, unproven, if the method's name has several words and no other function of the file has it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 
 from speclsp.lsp.next_edit.changes.calls.call_lists import CONSTRUCTORS, Call, calls_in
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.syntax import bindings
-from speclsp.lsp.syntax.bindings import Occurrence
+from speclsp.lsp.syntax.bindings import NameScope, Occurrence, word_starts
+from speclsp.lsp.syntax.expression_types import ExpressionTypes, has_members
+from speclsp.lsp.syntax.languages.type_texts import OTHER, UNKNOWN
+from speclsp.lsp.syntax.text_windows import line_at
 from speclsp.lsp.syntax.tree import SyntaxTree
 
-MAX_NAMED = 60  # occurrences of a function's name that are examined
+MAX_NAMED, MAX_NEAR = 200, 24  # occurrences of a function's name that are examined, and of a variable's in one scope
+MAX_LEFT = 12  # characters left of a name
+USE = re.compile(r"(?:[.(,=\[!+/%|?-]|\b(?:return|await|yield|in|not|and|or|if|else|new|throw|go|defer|raise))[ \t]*$")
 BARE_METHODS = ("java", "c_sharp", "kotlin", "cpp")  # languages that call a method without its object
 COMPOUND = re.compile(r"[^\W_]_[^\W_]|[a-z][A-Z]")  # a name of several words
 NAMES = re.compile(r"(?<![\w.\"'])[^\W\d]\w*(?!\w|\s*[=:(\"'])")  # of variables in an expression
-OWN = ("self", "this", "cls", "Self", "super()")
+OWN = ("self", "this", "cls", "Self")
 
 
 class CallResolver:
     """Resolves the calls of one request."""
 
     def __init__(self, recent: Recent, tree: SyntaxTree) -> None:
-        self.recent, self.tree = recent, tree
-        self.named, self.definitions = cache(self._named), cache(self._definitions)
+        self.recent, self.tree, self.text, self._bounds = recent, tree, tree.text, (recent.low, recent.high)
+        self.functions, self._starts, self._types = cache(self._functions), cache(self._nearest), cache(self._types_of)
 
-    def _named(self, name: str) -> list[Call]:
-        """The calls and functions of a name, below the cursor first, then above, the nearest first."""
-        cursor, result = self.recent.cursor, dict[int, Call]()
-        starts = bindings.word_starts(self.tree.text, name, self.recent.low, self.recent.high)
-        nearest = sorted(starts, key=lambda at: abs(at - cursor))[:MAX_NAMED]
-        for at in sorted(nearest, key=lambda at: (at < cursor, abs(at - cursor))):
-            for call in () if self.recent.is_late() else calls_in(self.tree, at, at + len(name), is_name=True):
-                if call.owner or call.at not in result:
-                    result[call.at] = call
-        return list(result.values())
+    def _nearest(self, name: str) -> list[int]:
+        """The offsets of a name, below the cursor first, then above, the nearest first."""
+        cursor = self.recent.cursor
+        starts = sorted(word_starts(self.text, name, *self._bounds), key=lambda at: abs(at - cursor))
+        return sorted(starts[:MAX_NAMED], key=lambda at: (at < cursor, abs(at - cursor)))
 
-    def _definitions(self, name: str) -> list[Occurrence]:
-        names = bindings.occurrences(self.tree, name, self.recent.low, self.recent.high, self.recent.is_late)
-        return [occurrence for occurrence in names if occurrence.is_definition]
+    def _at(self, name: str, starts: Iterator[int]) -> Iterator[Call]:
+        for start in starts:
+            if self.recent.is_late():
+                return
+            yield from calls_in(self.tree, start, start + len(name), is_name=True)
 
-    def functions(self, name: str) -> list[Call]:
+    def calls(self, name: str, lines: set[str] | None = None) -> Iterator[Call]:
+        """The calls of a name, as `_nearest`. `lines`: only those in lines with these texts."""
+        starts = (at for at in self._starts(name) if lines is None or line_at(self.text, at) in lines)
+        return (call for call in self._at(name, starts) if not call.is_function)
+
+    def _functions(self, name: str) -> list[Call]:
         """The functions that are called by a name, constructors included."""
-        listed = [call for call in self.named(name) if call.is_function]
-        for word in () if listed else CONSTRUCTORS:
-            listed += [call for call in self.named(word) if call.is_function and call.name == name]
-        return listed
+        listed = dict[int, Call]()
+        for word in (name, *CONSTRUCTORS):
+            starts = (at for at in self._starts(word) if not USE.search(self.text, max(0, at - MAX_LEFT), at))
+            for call in self._at(word, starts) if not listed else ():
+                if call.is_function and call.name == name and (call.owner or call.at not in listed):
+                    listed[call.at] = call
+        return list(listed.values())
 
     def function(self, call: Call) -> Call | None:
         """The function that a call means."""
@@ -62,47 +73,91 @@ class CallResolver:
         same = [other.at for other in namesakes if other.owner == function.owner]
         is_method = bool(function.owner) and not function.is_constructor
         if not call.owner and not is_method:
-            definitions = self.definitions(call.name)
-            occurrence = bindings.at(self.tree, call.at, call.at + len(call.name))
-            meant = bindings.meaning(occurrence, definitions) if occurrence is not None else None
-            if meant is None or function.is_constructor:
-                return (
-                    meant is not None and len(same) == 1 and meant.scopes[0].start <= function.at < meant.scopes[0].end
-                )
-            equal = [other.start for other in definitions if other.defines == meant.defines]
-            return function.at in equal and len({*equal} & {*same}) < 2
+            return self._is_plain_call_of(call, function, same)
         if not is_method or len(same) > 1:
             return False
         around = {scope.name for scope in self.tree.enclosing(call.at) if scope.kind == "class"}
         if not call.owner:
             return self.tree.grammar in BARE_METHODS and function.owner in around
-        receiver = re.findall(r"\w+", call.owner)[-1:]
-        if not receiver or receiver[0] == function.owner or (call.owner in OWN and function.owner in around):
-            return bool(receiver)
-        typed = rf"\b{receiver[0]}\b\s*(?::=|[=:])?\s*[&*]?(?:(?:new|await|mut)\s+|New)?{function.owner}\b"
-        if re.search(rf"{typed}|\b{function.owner}\b[&*?\s]+{receiver[0]}\b", self.tree.text):
+        if call.owner == function.owner or (call.owner in OWN and function.owner in around):
             return True
-        return None if len(namesakes) == 1 and COMPOUND.search(function.name) else False
+        owner = self._receiver_type(call, function.owner)
+        if owner == UNKNOWN and len(namesakes) == 1 and COMPOUND.search(function.name):
+            return None
+        member = self._types(call.name).declared(owner, call.name)
+        return owner == function.owner or (member is not None and member.start == function.at)
+
+    def _is_plain_call_of(self, call: Call, function: Call, same: list[int]) -> bool:
+        """True if the scopes around a call without a receiver say that it means a function or constructor."""
+        header = [scope.start for scope in self.tree.enclosing(function.at) if scope.kind == "class"]
+        named = self.text.find(function.name, header[-1]) if function.is_constructor and header else function.at
+        use, target = (bindings.at(self.tree, at, at + len(call.name)) for at in (call.at, named))
+        if use is None or target is None:
+            return False
+        for scope in use.visible_scopes():
+            if scope == target.defines:
+                if function.is_constructor:
+                    return len(same) == 1
+                others = [bindings.at(self.tree, at, at + len(call.name)) for at in same if at != function.at]
+                return not any(other is not None and other.defines == scope for other in others)
+            if self._defined(call.name, scope, scope.end):
+                return False
+        return False
+
+    def _receiver_type(self, call: Call, wanted: str) -> str:
+        """The type of a call's receiver. `wanted`: the only one that counts, where the language has no `members`."""
+        if has_members(self.tree):
+            member = self._types(call.name).member(call.at, call.at + len(call.name))
+            return member.owner if member is not None else OTHER
+        name = (re.findall(r"\w+$", call.owner) or [""])[0]
+        if not name:  # the object is made here
+            return wanted if re.fullmatch(rf"\(?(?:new\s+|&)?{wanted}\s*[({{][^(){{}}]*[)}}]+", call.owner) else UNKNOWN
+        variable = self.visible(call.owner, call) if name == call.owner else None
+        declared = (
+            line_at(self.text, variable.start) if variable is not None else "" if name == call.owner else self.text
+        )
+        typed = (
+            rf"\b{name}\b\s*(?::=|[=:])?\s*[&*]*(?:(?:new|await|mut)\s+|New)*{wanted}\b|\b{wanted}\b[&*?\s]+{name}\b"
+        )
+        return wanted if re.search(typed, declared) else UNKNOWN
+
+    def _types_of(self, name: str) -> ExpressionTypes:
+        return ExpressionTypes(self.tree, (name, name), self._bounds, self.recent.is_late)
 
     def _is_prototype(self, function: Call) -> bool:
-        is_declared = self.tree.text[function.end + 1 : function.end + 9].lstrip().startswith(";")
+        is_declared = self.text[function.end + 1 : function.end + 9].lstrip().startswith(";")
         return self.tree.grammar in ("c", "cpp") and is_declared
 
-    def is_known(self, text: str, offset: int) -> bool:
-        """True if the names of an expression are in scope at an offset, or have no definition in the file."""
-        names = NAMES.findall(text)
-        return all(self.visible(name, offset) or not (name in OWN or self.definitions(name)) for name in names)
+    # ── variables ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def visible(self, name: str, offset: int) -> Occurrence | None:
-        """The definition of a variable that is in scope at an offset, the last one above it."""
-        last = None
-        for definition in self.definitions(name):
-            scope = definition.defines
-            is_visible = scope is not None and scope.start <= offset < scope.end and scope.kind != bindings.CLASS_SCOPE
-            if (
-                is_visible
-                and bindings.OUTER not in definition.roles
-                and max(definition.start, definition.after) < offset
-            ):
-                last = definition
-        return last
+    def _defined(self, name: str, scope: NameScope, end: int) -> list[Occurrence]:
+        """The definitions of a name in a scope, above an offset."""
+        starts = islice(word_starts(self.text, name, max(scope.start, self._bounds[0]), end), MAX_NEAR)
+        known = [bindings.at(self.tree, at, at + len(name)) for at in starts]
+        extent = scope.start, scope.end
+        return [
+            other
+            for other in known
+            if other is not None and other.defines is not None and (other.defines.start, other.defines.end) == extent
+        ]
+
+    def visible(self, name: str, call: Call) -> Occurrence | None:
+        """The last definition of a variable that is in scope at a call."""
+        low = max(0, call.at - len(call.owner) - len("->"))
+        words = re.finditer(r"[^\W\d]\w*", self.text[low : call.at + len(call.name)])  # a member may be no identifier
+        names = (bindings.at(self.tree, low + word.start(), low + word.end()) for word in words)
+        use = next((name for name in names if name is not None), None)
+        for scope in use.visible_scopes() if use is not None else ():
+            defined = [other for other in self._defined(name, scope, call.at) if other.after < call.at]
+            if defined:
+                return None if bindings.OUTER in defined[-1].roles else defined[-1]
+        return None
+
+    def is_known(self, text: str, call: Call) -> bool:
+        """True if the names of an expression are in scope at a call, or have no definition in the file."""
+        for name in NAMES.findall(text):
+            if name in OWN or self.visible(name, call) is None:
+                names = bindings.occurrences(self.tree, name, *self._bounds, self.recent.is_late)
+                if name in OWN or any(other.is_definition for other in names):
+                    return False
+        return True

@@ -17,6 +17,7 @@ from speclsp.lsp.next_edit.changes.calls.call_lists import (
     removed,
 )
 from speclsp.lsp.next_edit.changes.calls.call_resolver import CallResolver
+from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.text_windows import line_at
 
@@ -55,7 +56,8 @@ def signature_pieces(resolver: CallResolver, change: Changed, function: Call, pr
     argument = change.new[change.added]
     before = present if argument.name else present[: change.added]
     name, parameter = parameter_text(resolver, argument, change.call, present)
-    is_taken = any(body[0] <= other.start < body[1] for other in resolver.definitions(name))
+    inside = bindings.occurrences(resolver.tree, name, *body, resolver.recent.is_late)
+    is_taken = any(other.is_definition for other in inside)
     if not parameter or is_taken or any(other.is_optional for other in before):
         return []
     behind = [item.start for item in present[len(before) :]]
@@ -69,7 +71,7 @@ def parameter_text(resolver: CallResolver, argument: Item, call: Call, present: 
     name = argument.name or (path[1] if path else "")
     if not name or name.isupper() or is_reserved(grammar, name) or LITERAL.fullmatch(name):
         return "", ""
-    variable = resolver.visible(argument.value, call.at) if path and path[1] == argument.value else None
+    variable = resolver.visible(argument.value, call) if path and path[1] == argument.value else None
     value = argument.value
     if variable is not None:
         for function in calls_in(resolver.tree, variable.start, variable.end):
