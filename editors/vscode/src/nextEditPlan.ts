@@ -118,7 +118,7 @@ function planOfLine(before: string, after: string, line: number): Omit<Plan, "di
     });
   const added = sum(words.map((word) => word.added.trim().length));
   const drawn = before.slice(0, labels.at(-1)?.character ?? 0) + labels.map(({ text }) => text).join("");
-  if (columns(drawn) <= MOST_COLUMNS) return { removed, labels, added };
+  if (hasRoom(drawn)) return { removed, labels, added };
   const gap = columns(indentation(after));
   const text = short(after.trim(), BOX_CHARACTERS);
   return { removed, labels: [{ line, character: before.length, text, gap, isBelow: true }], added };
@@ -150,6 +150,9 @@ function fenced(text: string): string {
 }
 
 const short = (text: string, most: number): string => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+/** True if most editors are wide enough for a line with this text. */
+export const hasRoom = (text: string): boolean => columns(text) <= MOST_COLUMNS;
 
 /** The width on the screen, about: tabs of 4, and wide characters of 2. */
 const columns = (text: string): number =>

@@ -11,19 +11,16 @@ import {
   ThemeColor,
   window,
 } from "vscode";
-import { doneText, hintElsewhere, hintText, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
+import { doneText, hasRoom, hintElsewhere, hintText, isFar, Label, LINE_GAP, planOf } from "./nextEditPlan";
 import type { NextEdit, Unopened } from "./protocol";
 
 const KEYS = "speclsp: next edit. Tab accepts, Escape dismisses.";
 
-// A box over the lines below its own, where a long text wraps. The API has no such option, but passes on CSS.
-const BOX: ThemableDecorationAttachmentRenderOptions = {
-  backgroundColor: new ThemeColor("editor.background"),
-  textDecoration:
-    "none; position: absolute; left: 0; top: 100%; z-index: 1; width: max-content; max-width: 80ch; " +
-    "white-space: pre-wrap; overflow-wrap: anywhere; " +
-    "background-image: linear-gradient(var(--vscode-diffEditor-insertedTextBackground) 0 0)",
-};
+// A box over the lines below its own. The API has no such option, but passes on CSS.
+const BOX = "none; position: absolute; top: 100%; z-index: 1";
+const WRAPPED = `${BOX}; left: 0; width: max-content; max-width: 80ch; white-space: pre-wrap; overflow-wrap: anywhere`;
+const TINT = "background-image: linear-gradient(var(--vscode-diffEditor-insertedTextBackground) 0 0)"; // it is translucent
+const background = new ThemeColor("editor.background");
 
 /** The decorations, of one editor at a time. */
 export class NextEditView implements Disposable {
@@ -97,16 +94,20 @@ function labelDecoration({ line, character, text, gap, isBelow }: Label): Decora
     backgroundColor: new ThemeColor("diffEditor.insertedTextBackground"),
     border: "1px solid",
     borderColor: new ThemeColor("diffEditor.insertedTextBorder"),
-    ...(isBelow && { ...BOX, contentText: text }), // plain blanks: others would not wrap
+    // Plain blanks in a box: others would not wrap.
+    ...(isBelow && { contentText: text, textDecoration: `${WRAPPED}; ${TINT}`, backgroundColor: background }),
   };
   const at = new Position(line, character);
   return { range: new Range(at, at), renderOptions: { after } };
 }
 
-/** A text behind the cursor's line. */
-function hint({ document, selection }: TextEditor, text: string): DecorationOptions {
-  const { end } = document.lineAt(selection.active.line).range;
-  return { range: new Range(end, end), renderOptions: { after: { ...drawn(text, LINE_GAP), color: new ThemeColor("editorCodeLens.foreground") } } };
+/** A text behind the cursor's line; in a box below the cursor where the line leaves no room. */
+function hint({ document, selection: { active } }: TextEditor, text: string): DecorationOptions {
+  const line = document.lineAt(active.line);
+  const after = { ...drawn(text, LINE_GAP), color: new ThemeColor("editorCodeLens.foreground") };
+  if (hasRoom(line.text + text)) return { range: new Range(line.range.end, line.range.end), renderOptions: { after } };
+  const box = { textDecoration: BOX, backgroundColor: background, border: "1px solid", margin: "0" };
+  return { range: new Range(active, active), renderOptions: { after: { ...after, ...box } } };
 }
 
 const drawn = (text: string, gap: number): ThemableDecorationAttachmentRenderOptions => ({
