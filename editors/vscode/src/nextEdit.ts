@@ -31,7 +31,7 @@ import {
   window,
   workspace,
 } from "vscode";
-import { isBulk, isFar } from "./nextEditPlan";
+import { isBulk, isFar, placeholderIn } from "./nextEditPlan";
 import { NextEditView, rangeOf } from "./nextEditView";
 import type { NextEdit, NextEditAnswer } from "./protocol";
 import { openRestoredTabs } from "./restoredTabs";
@@ -71,6 +71,7 @@ export class NextEdits implements Disposable {
   private isUnfinished = false; // the last rename has uses in files that are not open
   private countedAt = ""; // the place of the cursor where the hint counts them
   private accepts = 0; // edits accepted since the user's own change
+  private selectedIn: TextDocument | undefined; // the placeholder of the last accepted edit is selected
   private last: { editor: TextEditor; version: number } | undefined; // where the last edit was shown or accepted
   private timer: NodeJS.Timeout | undefined;
   private pending: CancellationTokenSource | undefined;
@@ -140,7 +141,7 @@ export class NextEdits implements Disposable {
     this.applyingTo = editor.document;
     this.beginTail(editor.document);
     this.hide();
-    const applied = await insert(editor, range, edit.text);
+    const applied = await insert(editor, edit);
     this.applyingTo = undefined;
     if (!applied) {
       this.endTail();
@@ -150,6 +151,10 @@ export class NextEdits implements Disposable {
     this.accepted(editor, edit);
     editor.revealRange(new Range(endOf(edit), endOf(edit)));
     this.report(edit);
+    if (edit.placeholder) {
+      this.selectedIn = editor.document;
+      return this.endTail();
+    }
     if (edit.kind === "rename") {
       const { version } = editor.document;
       await openRestoredTabs(editor.document.uri);
@@ -224,6 +229,7 @@ export class NextEdits implements Disposable {
     const editor = window.activeTextEditor;
     if (!contentChanges.length || document === this.applyingTo || document !== editor?.document) return;
     const { shown } = this;
+    this.selectedIn = undefined;
     if (shown && this.isApplied()) {
       this.beginTail(document); // by GHOST_ACCEPTED, which tells the server
       this.hide();
@@ -262,6 +268,7 @@ export class NextEdits implements Disposable {
 
   private moved(editor: TextEditor): void {
     const { shown } = this;
+    if (this.selectedIn === editor.document && editor.selection.isEmpty) return this.leftPlaceholder(editor);
     if (placeKey(editor.document, editor.selection.active) !== this.suggestedAt) this.suggestedAt = ""; // it is hidden
     if (this.tail?.place && this.tail.place !== currentPlace()) this.endTail();
     if (!shown && this.countedAt && this.countedAt !== currentPlace()) this.hide();
@@ -271,6 +278,13 @@ export class NextEdits implements Disposable {
     if (shown.other) return void this.draw();
     if (line < shown.edit.range.start.line || line > shown.edit.range.end.line) shown.jumped = false;
     void this.draw();
+  }
+
+  /** Request the follower of an edit whose placeholder the user has left as it is. */
+  private leftPlaceholder({ document, selection }: TextEditor): void {
+    this.selectedIn = undefined;
+    this.beginTail(document, placeKey(document, selection.active));
+    void this.request();
   }
 
   /** True where an edit may be requested and shown: one cursor, no selection, a document that can be changed. */
@@ -352,7 +366,7 @@ export class NextEdits implements Disposable {
   private isGhost({ edit, editor, cursor }: Shown): boolean {
     const { document, selection } = editor;
     const inline = workspace.getConfiguration("editor", document).get<boolean>("inlineSuggest.enabled", true);
-    return edit.ghost && inline && selection.active.isEqual(cursor);
+    return edit.ghost && !edit.placeholder && inline && selection.active.isEqual(cursor);
   }
 
   /** True if ghost text was accepted: the document has the edit. Its range and text have one line. */
@@ -378,8 +392,8 @@ export class NextEdits implements Disposable {
   }
 
   /** Swallow further Tabs in a document, whose cursor will be behind an accepted edit. */
-  private beginTail(document: TextDocument): void {
-    this.tail = { document, place: "", isDone: false };
+  private beginTail(document: TextDocument, place = ""): void {
+    this.tail = { document, place, isDone: false };
     this.limitTail(COMPUTED_MS);
     void setContextKey(TAIL, true);
   }
@@ -435,14 +449,17 @@ export class NextEdits implements Disposable {
 }
 
 /**
- * Replace a range and move the cursor behind the new text, in one step, if the text is still that of this version. A
- * snippet is the only such step: after an edit the cursor would move later than the next key.
+ * Replace a range, and select the placeholder or move the cursor behind the new text, in one step, if the text is still
+ * that of this version. A snippet is the only such step: after an edit the cursor would move later than the next key.
  */
-function insert(editor: TextEditor, range: Range, text: string): Thenable<boolean> {
+function insert(editor: TextEditor, edit: NextEdit): Thenable<boolean> {
+  const [{ text }, range] = [edit, rangeOf(edit)];
   // Older versions of VS Code indent further lines as the text left of the range, so there is none.
   const start = text.includes("\n") ? range.start.with(undefined, 0) : range.start;
   const head = editor.document.getText(new Range(start, range.start));
-  const snippet = new SnippetString().appendText(head + text);
+  const [from, to] = placeholderIn(edit);
+  const snippet = new SnippetString().appendText(head + text.slice(0, from));
+  if (edit.placeholder) snippet.appendPlaceholder(text.slice(from, to)).appendText(text.slice(to));
   const options = { undoStopBefore: true, undoStopAfter: true, keepWhitespace: true };
   return editor.insertSnippet(snippet, new Range(start, range.end), options);
 }

@@ -75,6 +75,15 @@ export function doneText(edits: number, unopened?: Unopened): string {
   return `${edits ? `${done}; ` : ""}${places} (speclsp: List Uses)`;
 }
 
+/** The offsets of the placeholder in the new text; both are at its end where there is none. */
+export function placeholderIn({ range: { start }, text, placeholder }: Edit & Pick<NextEdit, "placeholder">): number[] {
+  const end = { line: start.line, character: start.character + text.length };
+  return [placeholder?.start ?? end, placeholder?.end ?? end].map(({ line, character }) => {
+    const above = text.split("\n").slice(0, line - start.line);
+    return sum(above.map((row) => row.length + 1)) + character - (above.length ? 0 : start.character);
+  });
+}
+
 /** The plan of an edit. `lines`: the whole lines of its range, without line ends. */
 export function planOf({ range: { start, end }, text }: Edit, lines: readonly string[]): Plan {
   const head = (lines[0] ?? "").slice(0, start.character);

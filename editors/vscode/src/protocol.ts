@@ -50,6 +50,7 @@ export interface NextEdit {
   command: { title: string; command: string; arguments: [string] }; // reports that it was accepted; names the edit
   kind: "edit" | "rename";
   ghost: boolean; // ghost text at the cursor can show it
+  placeholder?: { start: Place; end: Place }; // a part of the new text to select, in the document after the edit
 }
 
 /** Reply to textDocument/copilotInlineEdit: one edit at most. */

@@ -326,7 +326,7 @@ class QuietClient extends LanguageClient {
   /** VS Code shows an item whose range begins left of the cursor, and draws a suggestion again that has grown. */
   protected override fillInitializeParams(params: InitializeParams): void {
     super.fillInitializeParams(params);
-    const speclsp = { outdent: true, suggestionGrew: true, nextEditElsewhere: true };
+    const speclsp = { outdent: true, suggestionGrew: true, nextEditElsewhere: true, nextEditPlaceholder: true };
     params.capabilities.experimental = { ...params.capabilities.experimental, speclsp };
   }
 }

@@ -1,7 +1,7 @@
 /** The plan of a next edit on the screen, and which changes get no request. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { doneText, hintElsewhere, hintText, isBulk, isFar, Plan, planOf } from "../src/nextEditPlan";
+import { doneText, hintElsewhere, hintText, isBulk, isFar, placeholderIn, Plan, planOf } from "../src/nextEditPlan";
 import { changedWords } from "../src/wordDiff";
 
 type Corner = [line: number, character: number];
@@ -92,6 +92,15 @@ test("lines without a place of their own are counted", () => {
 test("text cannot end the code block of the hover, and a long label is cut", () => {
   assert.match(planOf(edit([0, 0], [0, 1], "````"), ["x"]).diff, /^`{5}diff\n-x\n\+````\n`{5}$/);
   assert.equal(texts(planOf(edit([0, 1], [0, 1], `\n${"y".repeat(500)}`), ["x"]))[0]?.length, 98);
+});
+
+test("a placeholder has its place in the new text", () => {
+  const at = (line: number, start: number, end: number) => ({
+    placeholder: { start: { line, character: start }, end: { line, character: end } },
+  });
+  assert.deepEqual(placeholderIn({ ...edit([4, 8], [4, 8], ", depth"), ...at(4, 10, 15) }), [2, 7]);
+  assert.deepEqual(placeholderIn({ ...edit([4, 8], [4, 9], "a,\n  depth"), ...at(5, 2, 7) }), [5, 10]);
+  assert.deepEqual(placeholderIn(edit([4, 8], [4, 8], "ab")), [2, 2]);
 });
 
 test("an edit is far when it is out of view or more than two lines from the cursor", () => {

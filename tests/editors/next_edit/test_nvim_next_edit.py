@@ -55,23 +55,13 @@ def seat(chair: NvimSession) -> Iterator[NvimSession]:
 
 
 def rename_two(seat: NvimSession, name: str, new: str, text: str) -> None:
-    """Opens a file and renames its first two uses of a name."""
-    opened(seat, f"{name}.py", text)
-    seat.keys(f"2G^cw{new}<Esc>4G^cw{new}<Esc>")
-    has(seat, renamed(text, name, new, 2))
-
-
-def opened(seat: NvimSession, file: str, text: str) -> None:
-    """Opens a file and waits until the server knows it: it learns from changes only."""
-    seat.open(file, text)
+    """Opens a file that the server knows, as it learns from changes only; renames its first two uses of a name."""
+    seat.open(f"{name}.py", text)
     seat.until(
         "pcall(vim.api.nvim_get_autocmds, { group = 'speclsp.' .. vim.api.nvim_get_current_buf() })", "the plugin"
     )
-
-
-def has(seat: NvimSession, lines: list[str]) -> None:
-    """Waits until the buffer has these lines. The screen may be too small for them."""
-    seat.until("vim.deep_equal(vim.api.nvim_buf_get_lines(0, 0, -1, false), ...)", "the text", lines)
+    seat.keys(f"2G^cw{new}<Esc>4G^cw{new}<Esc>")
+    seat.becomes(renamed(text, name, new, 2))
 
 
 def offered(seat: NvimSession, line: int) -> None:
@@ -83,26 +73,13 @@ def asked_in_vain(seat: NvimSession) -> None:
     """Waits until the server has no edit for the present text, and none is drawn."""
     version = seat.lua("return vim.b.changedtick")
 
-    def answer(wire: Any) -> bool:
-        sent = [entry["message"] for entry in wire.messages if entry["to"] == "server"]
-        requests = [message for message in sent if message.get("method") == REQUEST]
-        newest = requests[-1] if requests else {"params": {"textDocument": {"version": -1}}}
-        if newest["params"]["textDocument"].get("version") != version:
-            return False
-        answers = [entry["message"] for entry in wire.messages if entry["to"] == "editor"]
-        return any(
-            "result" in message and message.get("id") == newest["id"] and message["result"] == {"edits": []}
-            for message in answers
-        )
+    def answered(wire: Any) -> bool:
+        messages = [entry["message"] for entry in wire.messages]
+        ours = [message for message in messages if message.get("method") == REQUEST][-1:]
+        ids = [message["id"] for message in ours if message["params"]["textDocument"].get("version") == version]
+        return any(message.get("id") in ids and message.get("result") == {"edits": []} for message in messages)
 
-    seat.wire.wait(answer, "an empty answer about the present text")
-    assert (
-        seat.lua("""
-      local namespace = vim.api.nvim_create_namespace("speclsp.next_edit")
-      return #vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, {})
-    """)
-        == 0
-    )
+    seat.wire.wait(answered, "an empty answer about the present text")
     assert seat.screen.edit == []
 
 

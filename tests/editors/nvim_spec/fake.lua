@@ -40,6 +40,7 @@ local function next_edit(params)
     },
     textDocument = fake.edit.document or params.textDocument,
     kind = "edit",
+    placeholder = fake.edit.placeholder,
   }
   return { edits = { edit } }
 end

@@ -496,6 +496,45 @@ specs["after the last edit of a rename the uses in files that are not open are c
   n:wait("table.concat(notices):find('no use of a renamed name') ~= nil", "a message")
 end
 
+for _, mode in ipairs({ "normal", "insert" }) do
+  --- Accepts an edit whose last argument is a guess. Another edit follows.
+  local function guessed(n)
+    open(n, [[{
+      text = "fetch(cé, depth)", range = { 2, 8, 2, 15 },
+      placeholder = { start = { line = 2, character = 19 }, ["end"] = { line = 2, character = 24 } },
+    }]])
+    n:type("1G6lcwfetch" .. (mode == "normal" and "<Esc>" or ""))
+    n:wait("require('speclsp').statusline():find('edit at')", "the edit")
+    n:lua("fake.edit = { text = 'fetch', range = { 3, 7, 3, 11 } }")
+    n:type("<Tab>")
+    n:wait("vim.api.nvim_get_mode().mode == 's'", "Select mode")
+    sees(n, {})
+  end
+  local FOLLOWING = { "3:7 [read]", "3:11 →fetch" }
+
+  specs["a placeholder is selected: Tab keeps it and goes on, in " .. mode .. " mode"] = function(n)
+    guessed(n)
+    n:type("<Tab>")
+    sees(n, FOLLOWING)
+    equal(n:lines()[3], "three = fetch(cé, depth)")
+    equal(n:lua("return vim.api.nvim_get_mode().mode"), mode:sub(1, 1))
+    n:lua("fake.edit = nil")
+    n:type("<Tab>")
+    n:wait("vim.api.nvim_get_current_line() == 'four = fetch(d)'", "the following edit")
+    sees(n, { "3:0 done: 2 edits" })
+  end
+
+  specs["a placeholder is selected: typing replaces it, and Tab accepts what follows, in " .. mode .. " mode"] = function(n)
+    guessed(n)
+    n:type("2")
+    n:wait("vim.api.nvim_get_current_line() == 'three = fetch(cé, 2)'", "the argument")
+    sees(n, FOLLOWING)
+    n:lua("fake.edit = nil")
+    n:type("<Tab>")
+    n:wait("vim.api.nvim_get_current_line() == 'four = fetch(d)'", "the following edit")
+  end
+end
+
 specs["while the next edit is computed every Tab is swallowed, and none is lost for the edit that comes"] = function(n)
   walked(n, true)
   n:type("<Tab><Tab>")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.editors import item_server
@@ -26,7 +27,7 @@ def window(studio: Studio) -> Iterator[Window]:
         yield window
 
 
-def script(window: Window, **edit: str) -> None:
+def script(window: Window, **edit: Any) -> None:
     items = {item_server.ANY: {"text": GHOST}} | ({item_server.NEXT_EDIT: edit} if edit else {})
     item_server.script(window.server.root / "items.json", items)
 
@@ -90,4 +91,20 @@ def test_ghost_text_on_the_screen_goes_before_another_edit_and_a_request_by_hand
     window.sees(lambda screen: GHOST in screen.ghost and not labels(window), "the ghost text that the user wants")
     window.press("Tab")
     window.sees(lambda screen: screen.document[1] == AREA[1] + GHOST, "Tab accepts it")
+    window.put_away()
+
+
+@pytest.mark.parametrize(("key", "argument"), [("Tab", "depth"), ("2", "2")])
+def test_a_placeholder_is_selected_so_that_tab_keeps_it_and_typing_replaces_it(window, key, argument) -> None:
+    place = {name: {"line": 2, "character": character} for name, character in (("start", 16), ("end", 21))}
+    script(window, old="log(height)", new="log(height, depth)", kind="rename", placeholder=place)
+    window.show(f"{argument}.py", "\n".join(AREA))
+    window.type("#", 10)
+    window.draws([("    log(height)", ", depth")], [])
+    window.press("Control+Home", "ArrowDown", "Tab")
+    window.sees(lambda screen: screen.document[2] == "    log(height, depth)", "the edit is made")
+    script(window, **RENAME)
+    window.press(key)
+    window.sees(lambda screen: labels(window), "the next edit is shown")
+    assert window.screen().document[2] == f"    log(height, {argument})"
     window.put_away()

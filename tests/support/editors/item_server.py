@@ -3,7 +3,7 @@
 ITEMS is a JSON file, read again at each request: {line with ‸ at the cursor: {"text", "left", "over"}}. `text` replaces
 the `left` before the cursor and the `over` that follows it. Positions count UTF-16 units, so lines with letters beyond
 the BMP are not supported. The line ANY stands for all that have no item. The line NEXT_EDIT has the item of all next
-edits: {"old", "new", "kind"} offers `new` at the first `old` of the document, after `delay_s`.
+edits: {"old", "new", "kind"} and members of the edit offers `new` at the first `old` of the document, after `delay_s`.
 ITEMS.log has the method of each message.
 """
 
@@ -96,7 +96,7 @@ def next_edits(items: dict[str, dict[str, str]], text: str, document: dict[str, 
     start, end = ({"line": line, "character": len(left) + width} for width in (0, len(item["old"])))
     command = {"title": "", "command": "speclsp.didAcceptEdit", "arguments": [f"{document['version']}"]}
     edit = {"text": item["new"], "range": {"start": start, "end": end}, "command": command}
-    return [{**edit, "textDocument": document, "kind": item["kind"], "ghost": False}]
+    return [{**item, **edit, "textDocument": document, "ghost": False}]
 
 
 def read() -> dict[str, Any] | None:

@@ -234,7 +234,7 @@ function M.config()
     before_init = function(params)
       -- The built-in interface can neither draw less indentation nor repeat a request without hiding its suggestion.
       if options.now.ui == "own" then
-        local abilities = { outdent = true, suggestionGrew = true, nextEditElsewhere = true }
+        local abilities = { outdent = true, suggestionGrew = true, nextEditElsewhere = true, nextEditPlaceholder = true }
         local announced = { experimental = { speclsp = abilities } }
         params.capabilities = vim.tbl_deep_extend("force", params.capabilities or {}, announced)
       end

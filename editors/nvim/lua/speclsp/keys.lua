@@ -34,7 +34,7 @@ vim.on_key(function(_, keys)
 end, api.nvim_create_namespace("speclsp.keys"))
 
 local PARTS = { accept = "all", accept_word = "word", accept_line = "line" }
-local EDIT_MODES = { accept_edit = { "n", "i" }, dismiss_edit = { "n" } } -- the others work in insert mode
+local EDIT_MODES = { accept_edit = { "n", "i", "s" }, dismiss_edit = { "n" } } -- the others work in insert mode
 
 --- Run an action.
 ---@param name string

@@ -18,6 +18,7 @@ local enabled = require("speclsp.enabled")
 local diff = require("speclsp.next_edit_diff")
 local item = require("speclsp.item")
 local options = require("speclsp.options")
+local placeholder = require("speclsp.next_edit_placeholder")
 local view = require("speclsp.next_edit_view")
 
 local SETTLED_MS, TYPING_PAUSE_MS = 50, 300 -- after a change in normal mode, in insert mode
@@ -36,7 +37,7 @@ local COMPUTED_MS, DONE_MS = 3000, 1000 -- limits of the tail: while the next ed
 
 ---@class speclsp.ShownEdit: speclsp.Text
 ---@field client vim.lsp.Client
----@field edit { text: string, range: lsp.Range, textDocument: { uri: string, version: integer }, command: lsp.Command }
+---@field edit { text: string, range: lsp.Range, placeholder?: lsp.Range, textDocument: table, command: lsp.Command }
 ---@field hunk? speclsp.Hunk nil for an edit of another buffer
 ---@field target? integer that buffer
 ---@field unmap fun()
@@ -505,8 +506,16 @@ local function apply(now)
   api.nvim_win_set_cursor(0, { row, col })
   report(now, edit.command.command)
   accepts = accepts + 1
-  begin_tail(now.buf)
-  ask(now.client)
+  local function go_on()
+    begin_tail(now.buf)
+    ask(now.client)
+  end
+  if not edit.placeholder then
+    return go_on()
+  end
+  followed = current_text()
+  requested = vim.tbl_extend("error", followed, { row = row }) -- leaving insert mode requests nothing
+  placeholder.select(edit.placeholder, encoding, { row, col }, go_on)
 end
 
 local acts = {
@@ -552,7 +561,7 @@ end
 --- Jump to the shown edit if it is far away, else apply it. After the last edit, swallow one key too many.
 ---@return boolean acted
 function M.accept()
-  return swallow() or feed("accept")
+  return placeholder.leave() or swallow() or feed("accept")
 end
 
 --- Reject the shown edit: it does not come back until the user makes the change again.
