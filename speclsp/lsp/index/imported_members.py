@@ -6,7 +6,7 @@ from shapes import Box    box: Box    Box(1)    class Cube(Box)    ─►    box
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from itertools import islice
 
 from speclsp.lsp.index import file_imports
@@ -14,11 +14,12 @@ from speclsp.lsp.index.imported_uses import Means, NameUse, definitions
 from speclsp.lsp.syntax.bindings import MAX_OCCURRENCES, word_starts
 from speclsp.lsp.syntax.expression_types import ACCESS, ExpressionTypes, has_members
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
-from speclsp.lsp.syntax.text_windows import line_at
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 BUDGET_S = 0.05  # of the processor, for one document; in a thread
 CONSTRUCTOR = "__init__"  # a type with one has no arguments that are named like its members
+
+IsWritten = Callable[[str, int], bool]  # (text, offset) -> True for a definition that the user has renamed
 
 
 def types_of(tree: SyntaxTree, old: str, new: str) -> ExpressionTypes:
@@ -27,15 +28,15 @@ def types_of(tree: SyntaxTree, old: str, new: str) -> ExpressionTypes:
     return ExpressionTypes(tree, (old, new), (0, len(tree.text)), lambda: parse_clock_s() > end_s)
 
 
-def owners_of(tree: SyntaxTree, old: str, new: str, lines: Set[str] | None) -> tuple[set[str], bool]:
-    """(the types that have a member of the new name in one of these lines and none of the old name, is an argument).
+def owners_of(tree: SyntaxTree, old: str, new: str, is_written: IsWritten) -> tuple[set[str], bool]:
+    """(the types that have a member of the new name, which the user has written, and none of the old one, is argument).
 
-    `lines`: None for any. The second is True if arguments of the type's constructor may have the names of its members.
+    The second is True if arguments of the type's constructor may have the names of its members.
     """
     if not has_members(tree):
         return set(), False
     types = types_of(tree, old, new)
-    written = (new for new in types.definitions(new) if lines is None or line_at(tree.text, new.start) in lines)
+    written = (new for new in types.definitions(new) if is_written(tree.text, new.start))
     owners = {new.owner for new in written} - {old.owner for old in types.definitions(old)}
     return owners, not any(types.declared(owner, CONSTRUCTOR) for owner in owners)
 

@@ -14,7 +14,7 @@ import asyncio
 import functools
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,14 +24,13 @@ from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.documents.uri_paths import file_path, folded, path_inside, system_path
 from speclsp.lsp.index import file_cache
 from speclsp.lsp.index.file_imports import stem_of
-from speclsp.lsp.index.imported_members import imported_types, member_uses, owners_of
+from speclsp.lsp.index.imported_members import IsWritten, imported_types, member_uses, owners_of
 from speclsp.lsp.index.imported_uses import NameUse, definitions, imported_uses
 from speclsp.lsp.index.workspace_index import FileChange, IndexedFile, WorkspaceIndex
 from speclsp.lsp.syntax.grammars import known_id
 from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.languages.import_rules import Exports
 from speclsp.lsp.syntax.parser import SyntaxParser
-from speclsp.lsp.syntax.text_windows import line_at
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.lsp.visibility import eligibility
 
@@ -82,20 +81,20 @@ class OpenImporters:
     _trees: WeakKeyDictionary[Document, tuple[int, SyntaxTree | None]] = field(default_factory=WeakKeyDictionary)
 
     async def renamed_name(
-        self, module: Document, old: str, new: str, lines: Set[str] | None = None
+        self, module: Document, old: str, new: str, is_written: IsWritten = lambda text, offset: True
     ) -> RenamedName | None:
         """The name if the module defines the new one for others, and the old one no more; it may be one of a member.
 
-        `lines`: the definition stands in one of these, without the blanks around them; None: anywhere.
+        `is_written(text, offset)` is True for a definition that the user has renamed.
         """
         exports, is_open = exports_of(module), self.documents.get(module.uri) is module
         tree = await self._tree(module) if exports is not None and is_open else None
         if tree is None or exports is None:
             return None
-        is_written = any(lines is None or line_at(tree.text, name.start) in lines for name in definitions(tree, new))
-        if is_written and exports(tree.text, new) and not definitions(tree, old):
+        is_name = any(is_written(tree.text, name.start) for name in definitions(tree, new))
+        if is_name and exports(tree.text, new) and not definitions(tree, old):
             return RenamedName(module, old, new)
-        owners, is_argument = await asyncio.to_thread(owners_of, tree, old, new, lines)
+        owners, is_argument = await asyncio.to_thread(owners_of, tree, old, new, is_written)
         owners = {owner for owner in owners if exports(tree.text, owner) and definitions(tree, owner)}
         return RenamedName(module, old, new, frozenset(owners), is_argument) if owners else None
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.index.open_importers import DocumentUses, OpenImporters, RenamedName
-from speclsp.lsp.next_edit.changes.renamed_names import renamed
+from speclsp.lsp.next_edit.changes.renamed_names import Rename, renamed
 from speclsp.lsp.next_edit.changes.substitutions import RENAME, Edit, Evidence, Substitution
 from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, text_problem
+from speclsp.lsp.next_edit.renames.name_conflicts import spot_of
 from speclsp.lsp.next_edit.renames.rename_places import replaced_lines, spots_of
 
 # Renames by scope that were right in the module's own file, on blind packages of the fit.
@@ -75,14 +77,19 @@ class OtherDocuments:
         """The name that the newest edit is about. None while it is typed at the cursor."""
         listed = renamed(edits)
         for rename in listed if edits[-1].uri == document.uri else ():
-            is_complete, lines = any(spots_of(rename, text, cursor)), {line for line, _ in rename.written}
-            name = await self.importers.renamed_name(document, rename.old, rename.new, lines) if is_complete else None
-            if name is not None:
-                self._last = name
-                return name
+            if any(spots_of(rename, text, cursor)):
+                written = partial(is_written, rename)
+                if name := await self.importers.renamed_name(document, rename.old, rename.new, written):
+                    self._last = name
+                    return name
         last = self._last
         is_same = last is not None and any((last.old, last.new) == (rename.old, rename.new) for rename in listed)
         return last if last is not None and is_same and await self.importers.is_renamed(last) else None
+
+
+def is_written(rename: Rename, text: str, offset: int) -> bool:
+    """True if an edit made the rename at an offset."""
+    return spot_of(text, offset) in rename.written
 
 
 def first_use(uses: DocumentUses, name: RenamedName, offers: Offers) -> Found | None:

@@ -149,8 +149,11 @@ class NextEdits:
                 done = result
             elif result:
                 outcome = NextEditOutcome(context.document.uri, context.line, result, ms=ms, producer=name)
+        unopened = await self._others.unopened(done) if done and not offer and self._others else None
+        if unopened is not None:
+            outcome = replace(outcome, outcome=Reason.UNOPENED)
         self._ended(replace(outcome, not_offered=tuple(context.not_offered)))
-        return await self._others.unopened(done) if done and not offer and self._others else offer
+        return offer or unopened
 
     async def left_uses(self) -> list[DocumentUses]:
         """The uses of the last renamed name in other files, open or not."""

@@ -112,6 +112,7 @@ def test_uses_in_files_that_are_not_open_are_counted_and_listed_and_follow_once_
         answer = {"edits": [], "unopened": {"uses": 3, "files": 2}}
         cursor = page.accept(edit)
         wait_until(lambda: editor.call(wire.INLINE_EDIT, page.params(cursor)) == answer)
+        assert page.outcome()["outcome"] == "unopened"
         uses = editor.call("speclsp/uses", {})["uses"]
         assert [(use["uri"].rpartition("/")[2], use["range"]["start"]["line"], use["line"]) for use in uses] == [
             ("app.py", 0, "from shapes import area"),

@@ -16,6 +16,7 @@ import pytest
 from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.index import folder_reader
+from speclsp.lsp.index.imported_members import IsWritten
 from speclsp.lsp.index.open_importers import OpenImporters, RenamedName
 from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.syntax.grammars import known_id
@@ -48,8 +49,8 @@ class Desk:
     async def may_see(self, document: Document) -> bool:
         return document.uri not in self.hidden
 
-    def is_defined(self, *lines: str) -> bool:
-        return asyncio.run(self.importers.renamed_name(*self.names, {*lines} or None)) is not None
+    def is_defined(self, is_written: IsWritten = lambda text, offset: True) -> bool:
+        return asyncio.run(self.importers.renamed_name(*self.names, is_written)) is not None
 
     @property
     def name(self) -> RenamedName:
@@ -110,9 +111,10 @@ def test_a_name_that_no_other_document_can_import_is_none(path: str, text: str):
     assert not Desk(f"== {path}\n{text}").is_defined()
 
 
-def test_the_definition_stands_on_an_edited_line():
+def test_the_definition_is_one_that_the_user_has_renamed():
     desk = Desk("== m.ts\nfunction <area|size>() {}\nexport { other, size };\n")
-    assert desk.is_defined("function size() {}") and not desk.is_defined("export { other, size };")
+    assert desk.is_defined(lambda text, offset: text.startswith("size() {}", offset))
+    assert not desk.is_defined(lambda text, offset: text.startswith("size };", offset))
 
 
 def test_a_hidden_a_generated_and_a_conflicting_document_are_left_alone():
