@@ -10,6 +10,7 @@ Captures of the section `members` of queries/NAME.scm:
     access, object        a member's name in a use, and the expression whose member it is; without one it is that of
                           the innermost `literal` or pattern
     shorthand             the name is that of a variable too, with `destructured` one that is renamed with the member
+    implicit              a function with a parameter `it`, whose type its match tells as that of `typed`
     typed                 a node whose type its match tells, by one of these:
       is                    a type
       same                  an expression of the same type
@@ -44,7 +45,7 @@ SECTION = "members"
 FIELD, ASSIGNED, ACCESS = "field", "assigned", "access"
 MAX_DEPTH, MAX_LINEAGE, MAX_PARAMETERS = 10, 6, 12
 MAX_WORDS, MAX_NEAR = 120, 24  # occurrences of a name that are examined, and of a variable's name in one scope
-AROUND = frozenset(("type", "function", "literal"))
+AROUND = frozenset(("type", "function", "literal", "implicit"))
 INFERRED = frozenset(("var", "auto", "val"))
 NOTHING = frozenset(("None", "null", "nil", "undefined", "nullptr"))
 BODY = re.compile(r"(?:struct\s*|interface\s*)?\{(?:.*\})?(.*)", re.DOTALL)  # of a type without a name
@@ -52,7 +53,7 @@ SELF = re.compile(r"\bSelf\b")
 ASSIGNMENT = re.compile(r"\s*[:=](?!=)")
 # Methods whose result has the type of their object, or of its elements.
 SAME = re.compile(
-    "iter|iter_mut|into_iter|stream|filter|slice|clone|unwrap|expect|as_ref|as_mut|borrow|borrow_mut|Where"
+    "iter|iter_mut|into_iter|stream|filter|slice|copy|clone|unwrap|expect|as_ref|as_mut|borrow|borrow_mut|Where"
 )
 ELEMENT = re.compile("find|pop|shift|at|get|first|last|next|firstOrNull|First|FirstOrDefault|front|back")
 
@@ -193,7 +194,7 @@ class ExpressionTypes:
         if "callee" in captures:
             return self._result(self._function(captures["callee"][0]))
         if ACCESS in captures:
-            return self._member_type(captures[ACCESS][0])
+            return self._member_type(captures)
         if "returned" in captures:
             functions = [match for _, _, name, _, match in facts.around if name == "function"]
             return self._result(functions[0]) if functions else OTHER
@@ -212,6 +213,12 @@ class ExpressionTypes:
         if not self._tree.text[start:end].isidentifier() or self._tree.text[start - 1 : start] == ".":
             return UNKNOWN if "pattern" in node.type else OTHER
         types = [self._defined(definition) for definition in self._meanings(start, end)]
+        if not types:
+            facts, name = self._at(*node_bytes(node)), self._tree.text[start:end]
+            implicit = [match for _, _, kind, _, match in facts.around if kind == "implicit" and name == "it"]
+            member = self.declared(self._around(facts), name)
+            types = [text for match in implicit[:1] if (text := self._relation(match, facts, -1))]
+            types += [self._declared_type(member)] if member is not None else []
         names = {name_of(text): text for text in types}
         if len(names) > 1:
             names.pop(UNKNOWN, None)
@@ -238,17 +245,22 @@ class ExpressionTypes:
                 return defined if defined[0].after < 0 else [last] if last is not None else []
         return []
 
-    def _member_type(self, node: tree_sitter.Node) -> str:
-        """The declared type of the member that a name means."""
-        start, end = self._range(node)
-        member = self.member(start, end)
+    def _member_type(self, captures: Captures) -> str:
+        """The declared type of the member that a name means, or of a result with the type of its object."""
+        start, end = self._range(captures[ACCESS][0])
+        member, name = self.member(start, end), self._tree.text[start:end]
         if member is None or member.owner == UNKNOWN:
             return UNKNOWN
-        declared = self.declared(member.owner, self._tree.text[start:end])
+        declared = self.declared(member.owner, name)
         if declared is None:
-            return OTHER
-        type_text = self._matched(*self._bytes(declared.start, declared.end), FIELD, ASSIGNED)
-        return type_text if type_text is not None else self._result(self._called(declared.start, declared.end))
+            owner = self.type_of(captures["object"][0]) if "object" in captures else OTHER
+            return owner if SAME.fullmatch(name) else element_of(owner) if ELEMENT.fullmatch(name) else OTHER
+        return self._declared_type(declared)
+
+    def _declared_type(self, member: Member) -> str:
+        """The type of a member, as its definition tells."""
+        type_text = self._matched(*self._bytes(member.start, member.end), FIELD, ASSIGNED)
+        return type_text if type_text is not None else self._result(self._called(member.start, member.end))
 
     # ── functions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,7 +271,7 @@ class ExpressionTypes:
                 name, owner = self._tree.node_text(captures[ACCESS][0]), self.type_of(captures["object"][0])
                 if declared := self.declared(name_of(owner), name):
                     return self._called(declared.start, declared.end)
-                return owner if SAME.fullmatch(name) else element_of(owner) if ELEMENT.fullmatch(name) else OTHER
+                return self._member_type(captures)
         for definition in self._meanings(*self._range(callee))[:1]:
             return self._called(definition.start, definition.end) or self._defined(definition) or OTHER
         return OTHER

@@ -91,3 +91,47 @@
  (member_binding_expression name: (identifier) @callee)) arguments: (argument_list) @arguments)
 (object_creation_expression type: [(identifier) @callee (generic_name . (identifier) @callee)]
  arguments: (argument_list) @arguments)
+
+;; members
+[(class_declaration name: (_) @type.name body: (_) @type) (struct_declaration name: (_) @type.name body: (_) @type)
+ (interface_declaration name: (_) @type.name body: (_) @type) (record_declaration name: (_) @type.name body: (_) @type)
+ (enum_declaration name: (_) @type.name body: (_) @type)]
+[(class_declaration name: (_) @type.name (base_list (_) @base))
+ (struct_declaration name: (_) @type.name (base_list (_) @base))
+ (interface_declaration name: (_) @type.name (base_list (_) @base))
+ (record_declaration name: (_) @type.name (base_list (_) @base))]
+[(method_declaration body: (_) @function) (constructor_declaration body: (_) @function)
+ (local_function_statement body: (_) @function) (lambda_expression body: (_) @function)]
+
+(field_declaration (variable_declaration type: (_) @is (variable_declarator name: (_) @field)))
+(property_declaration type: (_) @is name: (_) @field)
+(method_declaration returns: (_) @returns name: (_) @field @called)
+(record_declaration name: (_) @type.name)
+(record_declaration name: (_) @owner (parameter_list (parameter type: (_) @is name: (_) @field)))
+(enum_member_declaration name: (_) @field)
+
+(member_access_expression expression: (_) @object name: (identifier) @access) @typed
+(conditional_access_expression condition: (_) @object (member_binding_expression name: (identifier) @access)) @typed
+(with_expression . (_) @object (with_initializer . (identifier) @access))
+[(initializer_expression) (recursive_pattern)] @literal
+(initializer_expression (assignment_expression left: (identifier) @access))
+(subpattern . (identifier) @access)
+(object_creation_expression type: (_) @is initializer: (_) @typed)
+(variable_declaration type: (_) @is
+ (variable_declarator (implicit_object_creation_expression (initializer_expression) @typed)))
+(recursive_pattern type: (_) @is) @typed
+(is_pattern_expression expression: (_) @same pattern: (recursive_pattern) @typed)
+
+(member_access_expression expression: "this" @typed @self)
+(parameter type: (_) @is name: (_) @typed)
+(variable_declaration type: (_) @is (variable_declarator name: (_) @typed . (_) @same))
+(variable_declaration type: (_) @is (variable_declarator name: (_) @typed .))
+(foreach_statement type: (_) @is left: (identifier) @typed right: (_) @element)
+(declaration_pattern type: (_) @is name: (_) @typed)
+((invocation_expression function: (member_access_expression expression: (_) @element name: (_) @_method)
+  arguments: (argument_list . (argument (lambda_expression parameters: (implicit_parameter) @typed))))
+ (#not-match? @_method "^(Aggregate|ContinueWith)$"))
+[(cast_expression type: (_) @is) (object_creation_expression type: (_) @is)] @typed
+(invocation_expression function: (_) @callee) @typed
+[(parenthesized_expression (_) @same) (await_expression (_) @same)] @typed
+(element_access_expression expression: (_) @element) @typed

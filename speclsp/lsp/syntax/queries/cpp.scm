@@ -99,3 +99,48 @@
  arguments: (argument_list) @arguments)
 (new_expression type: (type_identifier) @callee arguments: (argument_list) @arguments)
 (declaration type: (type_identifier) @callee declarator: (init_declarator value: (argument_list) @arguments))
+
+;; members
+[(struct_specifier name: (_) @type.name body: (_) @type) (class_specifier name: (_) @type.name body: (_) @type)
+ (union_specifier name: (_) @type.name body: (_) @type) (enum_specifier name: (_) @type.name body: (_) @type)]
+[(struct_specifier name: (_) @type.name (base_class_clause [(type_identifier) (template_type)] @base))
+ (class_specifier name: (_) @type.name (base_class_clause [(type_identifier) (template_type)] @base))]
+[(function_definition declarator: (function_declarator declarator: (qualified_identifier scope: (_) @type.name)))
+ (function_definition declarator: (_ (function_declarator declarator: (qualified_identifier scope: (_) @type.name))))] @type
+
+(field_declaration type: (_) @is declarator: [(field_identifier) @field (pointer_declarator declarator: (field_identifier) @field)
+ (reference_declarator (field_identifier) @field) (array_declarator declarator: (field_identifier) @field)])
+[(field_declaration type: (_) @returns declarator: (function_declarator declarator: (field_identifier) @field @called))
+ (field_declaration type: (_) @returns declarator: (_ (function_declarator declarator: (field_identifier) @field @called)))
+ (function_definition type: (_) @returns declarator: (function_declarator declarator: (field_identifier) @field @called))
+ (function_definition type: (_) @returns declarator: (_ (function_declarator declarator: (field_identifier) @field @called)))
+ (function_definition type: (_) @returns declarator: (function_declarator declarator: (identifier) @called))
+ (function_definition type: (_) @returns declarator: (_ (function_declarator declarator: (identifier) @called)))]
+(function_declarator declarator: (qualified_identifier scope: (_) @owner name: (identifier) @assigned))
+(field_initializer . (field_identifier) @assigned)
+(enumerator name: (_) @field)
+
+(field_expression argument: (_) @object field: (field_identifier) @access) @typed
+(qualified_identifier scope: (_) @object name: (identifier) @access) @typed
+(qualified_identifier scope: (namespace_identifier) @typed @is)
+(initializer_list) @literal
+(field_designator (field_identifier) @access)
+(initializer_pair designator: (field_designator (field_identifier) @access) value: (initializer_list) @typed)
+(declaration type: (_) @is declarator: (init_declarator value: (initializer_list) @typed))
+(compound_literal_expression type: (_) @is value: (_) @typed)
+
+(this) @typed @self
+(parameter_declaration type: (_) @is declarator: [(identifier) @typed (pointer_declarator declarator: (identifier) @typed)
+ (reference_declarator (identifier) @typed)])
+(declaration type: (_) @is declarator: [(identifier) @typed (pointer_declarator declarator: (identifier) @typed)])
+(declaration type: (_) @is declarator: (init_declarator declarator: [(identifier) @typed
+ (pointer_declarator declarator: (identifier) @typed) (reference_declarator (identifier) @typed)] value: (_) @same))
+(for_range_loop type: (_) @is declarator: [(identifier) @typed (pointer_declarator declarator: (identifier) @typed)
+ (reference_declarator (identifier) @typed)] right: (_) @element)
+[(new_expression type: (_) @is) (cast_expression type: (_) @is) (compound_literal_expression type: (_) @is)] @typed
+(call_expression function: (template_function arguments: (template_argument_list . (type_descriptor) @is))) @typed
+(call_expression function: (qualified_identifier name: (template_function
+ arguments: (template_argument_list . (type_descriptor) @is)))) @typed
+(call_expression function: (_) @callee) @typed
+[(pointer_expression argument: (_) @same) (parenthesized_expression (_) @same)] @typed
+(subscript_expression argument: (_) @element) @typed

@@ -75,3 +75,36 @@
 (method_invocation object: (_) @receiver name: (identifier) @callee arguments: (argument_list) @arguments)
 (object_creation_expression type: [(type_identifier) @callee (generic_type (type_identifier) @callee)]
  arguments: (argument_list) @arguments)
+
+;; members
+[(class_declaration name: (_) @type.name body: (_) @type) (interface_declaration name: (_) @type.name body: (_) @type)
+ (enum_declaration name: (_) @type.name body: (_) @type) (record_declaration name: (_) @type.name body: (_) @type)]
+[(class_declaration name: (_) @type.name superclass: (superclass (_) @base))
+ (class_declaration name: (_) @type.name interfaces: (super_interfaces (type_list (_) @base)))
+ (record_declaration name: (_) @type.name interfaces: (super_interfaces (type_list (_) @base)))
+ (enum_declaration name: (_) @type.name interfaces: (super_interfaces (type_list (_) @base)))
+ (interface_declaration name: (_) @type.name (extends_interfaces (type_list (_) @base)))]
+[(method_declaration body: (_) @function) (constructor_declaration body: (_) @function)
+ (lambda_expression body: (_) @function)]
+
+(field_declaration type: (_) @is declarator: (variable_declarator name: (_) @field))
+(record_declaration name: (_) @owner parameters: (formal_parameters (formal_parameter type: (_) @is name: (_) @field)))
+(enum_constant name: (_) @field)
+(method_declaration type: (_) @returns name: (_) @field @called)
+
+(field_access object: (_) @object field: (identifier) @access) @typed
+(method_invocation object: (_) @object name: (_) @access) @typed
+(method_reference . (_) @object (identifier) @access .)
+(switch_expression condition: (parenthesized_expression (_) @object) body: (switch_block (_ (switch_label (identifier) @access))))
+
+(this) @typed @self
+(formal_parameter type: (_) @is name: (_) @typed)
+(local_variable_declaration type: (_) @is declarator: (variable_declarator name: (_) @typed !value))
+(local_variable_declaration type: (_) @is declarator: (variable_declarator name: (_) @typed value: (_) @same))
+(enhanced_for_statement type: (_) @is name: (_) @typed value: (_) @element)
+(instanceof_expression right: (_) @is name: (_) @typed)
+((method_invocation object: (_) @element name: (_) @_method arguments: (argument_list .
+  (lambda_expression parameters: (identifier) @typed))) (#not-match? @_method "^(reduce|ifPresent|collect)$"))
+[(cast_expression type: (_) @is) (object_creation_expression type: (_) @is)] @typed
+(parenthesized_expression (_) @same) @typed
+(array_access array: (_) @element) @typed

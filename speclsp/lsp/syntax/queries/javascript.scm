@@ -91,10 +91,10 @@
 (this) @typed @self
 ((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
   (arrow_function parameters: (formal_parameters . (_) @typed))))
- (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+ (#not-match? @_method "^(reduce|reduceRight|then|catch)$"))
 ((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
   (arrow_function parameter: (_) @typed)))
- (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+ (#not-match? @_method "^(reduce|reduceRight|then|catch)$"))
 (variable_declarator name: (_) @typed value: (_) @same)
 (variable_declarator value: (object) @typed @itself)
 (for_in_statement left: (_) @typed operator: "of" right: (_) @element)

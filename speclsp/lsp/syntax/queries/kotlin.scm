@@ -60,3 +60,43 @@
 (class_declaration name: (identifier) @name (primary_constructor (class_parameters) @parameters))
 (call_expression . (identifier) @callee . (value_arguments) @arguments)
 (call_expression . (navigation_expression (_) @receiver (identifier) @callee .) . (value_arguments) @arguments)
+
+;; members
+[(class_declaration name: (_) @type.name [(class_body) (enum_class_body)] @type)
+ (object_declaration name: (_) @type.name (class_body) @type)]
+(class_declaration name: (_) @type.name)
+(class_declaration name: (_) @type.name
+ (delegation_specifiers (delegation_specifier [(user_type) @base (constructor_invocation (user_type) @base)])))
+[(function_body) (lambda_literal) (anonymous_initializer)] @function
+
+(property_declaration (variable_declaration . (identifier) @field @typed (_) @is))
+(property_declaration (variable_declaration . (identifier) @field @typed .) . (_) @same)
+(property_declaration (variable_declaration . (identifier) @field))
+(class_declaration name: (_) @owner
+ (primary_constructor (class_parameters (class_parameter ["val" "var"] (identifier) @field . (_) @is))))
+(class_parameter (identifier) @typed . (_) @is)
+(enum_entry . (identifier) @field)
+(function_declaration name: (_) @field @called)
+(function_declaration name: (_) @called (function_value_parameters) . [(user_type) (nullable_type)] @returns)
+
+(navigation_expression . (_) @object (identifier) @access .) @typed
+(value_arguments) @literal
+(value_argument . (identifier) @access "=")
+(call_expression . (identifier) @same (value_arguments) @typed)
+((call_expression . (navigation_expression . (_) @same (identifier) @_method .) (value_arguments) @typed)
+ (#eq? @_method "copy"))
+
+(this_expression) @typed @self
+(parameter . (identifier) @typed (_) @is)
+(for_statement (variable_declaration . (identifier) @typed) . (_) @element)
+((call_expression . (navigation_expression . (_) @element (identifier) @_method .)
+  (annotated_lambda (lambda_literal (lambda_parameters . (variable_declaration . (identifier) @typed .)))))
+ (#not-match? @_method "^(let|also|run|fold|reduce)$"))
+((call_expression . (navigation_expression . (_) @element (identifier) @_method .) (annotated_lambda (lambda_literal) @implicit))
+ (#not-match? @_method "^(let|also|run|fold|reduce|apply|with)$"))
+((call_expression . (navigation_expression . (_) @same (identifier) @_method .) (annotated_lambda (lambda_literal) @implicit))
+ (#any-of? @_method "let" "also"))
+(call_expression . (_) @callee) @typed
+[(parenthesized_expression (_) @same) (unary_expression argument: (_) @same)] @typed
+(as_expression right: (_) @is) @typed
+(index_expression . (_) @element) @typed

@@ -102,6 +102,7 @@
 [(struct_item name: (_) @type.name body: (_) @type) (union_item name: (_) @type.name body: (_) @type)
  (enum_item name: (_) @type.name body: (_) @type) (trait_item name: (_) @type.name body: (_) @type)
  (enum_variant name: (_) @type.name body: (field_declaration_list) @type) (impl_item type: (_) @type.name body: (_) @type)]
+(struct_item name: (_) @type.name)
 (impl_item trait: (_) @base type: [(type_identifier) @type.name (generic_type type: (type_identifier) @type.name)])
 [(function_item body: (_) @function) (closure_expression body: (_) @function)]
 
@@ -138,7 +139,7 @@
  (#eq? @_method "enumerate"))
 ((call_expression function: (field_expression value: (_) @element field: (_) @_method)
   arguments: (arguments . (closure_expression parameters: (closure_parameters . (_) @typed))))
- (#not-any-of? @_method "fold" "map_err" "unwrap_or_else"))
+ (#not-match? @_method "^(fold|map_err|unwrap_or_else)$"))
 (struct_expression name: (_) @is) @typed
 (type_cast_expression type: (_) @is) @typed
 ((call_expression function: (scoped_identifier path: (identifier) @_wrapper) arguments: (arguments . (_) @same)) @typed

@@ -141,10 +141,10 @@
  value: (arrow_function parameters: (formal_parameters . (required_parameter pattern: (_) @typed !type))))
 ((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
   (arrow_function parameters: (formal_parameters . (required_parameter pattern: (_) @typed !type)))))
- (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+ (#not-match? @_method "^(reduce|reduceRight|then|catch)$"))
 ((call_expression function: (member_expression object: (_) @element property: (_) @_method) arguments: (arguments .
   (arrow_function parameter: (_) @typed)))
- (#not-any-of? @_method "reduce" "reduceRight" "then" "catch"))
+ (#not-match? @_method "^(reduce|reduceRight|then|catch)$"))
 (variable_declarator name: (_) @typed type: (type_annotation (_) @is))
 (variable_declarator name: (_) @typed !type value: (_) @same)
 (variable_declarator !type value: (object) @typed @itself)
