@@ -90,8 +90,10 @@ class RenamedFile(ReplayedFile):
         self.case, self.count = case, count
         self.definition = Use(case.definition.start)
         self.left = {self.definition, *case.definition.uses, *map(Use, case.definition.documented)}
-        for use in case.definition.uses:
-            self.left |= {Use(use.start, bound=use.bound), *use.bound} if use.bound else set()
+        starts = {use.start for use in case.definition.uses}  # of both, the member and its variable: no suffix
+        for use in [use for use in case.definition.uses if use.bound]:
+            bound = {Use(other.start) if other.start in starts else other for other in use.bound}
+            self.left |= {Use(use.start, bound=use.bound), *bound}
         self.renamed: set[Use] = set()
 
     def written(self, use: Use) -> str:
