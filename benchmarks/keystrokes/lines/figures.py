@@ -1,12 +1,9 @@
-"""Figures of typed lines: prompt tokens from the cache, times and causes, for each kind of key.
+"""Figures of typed lines: prompt tokens from the cache, and times, for each kind of key.
 
     to the answer   from just before didChange is written to any answer; none before the next key counts as endless
     to a suggestion the same, over answers with a suggestion
     cached share    mean over the requests with a known prompt; an answer from the answer cache or an adopted stream: 1
-    mostly new      requests that computed over half of their prompt; the cause is that of prompt_change.py
-    unchanged share mean of the share of a prompt before its first change from the document's previous prompt; a request
-                    without a prompt: 1. It needs no report of the engine, so it holds for all requests
-    mostly changed  requests where that share is below half
+    mostly new      requests that computed over half of their prompt
 
 The engine reports a prompt with its first round. If a later key has adopted the stream by then, the report counts for
 the key that began the stream. If a key has ended it before, the prompt is unknown, and in no share of those above. The
@@ -19,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
@@ -28,7 +25,6 @@ from typing import Any
 
 from benchmarks.keystrokes.economy.clock import PAUSE_MS
 from benchmarks.keystrokes.economy.person import right_lines
-from benchmarks.keystrokes.lines.prompt_change import CAUSES, PromptChange
 from benchmarks.keystrokes.lines.schedule import KINDS
 from benchmarks.keystrokes.replay_editor import Press
 from speclsp.plain_text import digest
@@ -52,8 +48,6 @@ class KeyRow:
     shown: bool
     right: bool = False  # the first line of what is shown
     wait_ms: float = 0.0  # until the next key
-    cause: str  # of the change of the prompt, whether cached or not; "" without a prompt
-    unchanged: float  # share of the prompt before its first change; 1 without a prompt
     line: int = -1
     outcome: str = ""
     total_ms: float = 0.0  # in the server
@@ -65,13 +59,8 @@ class KeyRow:
     confidence: float | None = None  # in the first line; None: not computed for this request
 
     @classmethod
-    def of(
-        cls, press: Press, body: str, trace: Mapping[str, Any], change: PromptChange | None, meant: str = ""
-    ) -> KeyRow:
-        """`trace`: the server's of this request; {} if it has none. `change`: None without a prompt.
-
-        `meant`: the text that follows the key.
-        """
+    def of(cls, press: Press, body: str, trace: Mapping[str, Any], meant: str = "") -> KeyRow:
+        """`trace`: the server's of this request; {} if it has none. `meant`: the text that follows the key."""
         return cls(
             body=body,
             language=press.language,
@@ -81,8 +70,6 @@ class KeyRow:
             shown=press.on_screen,
             right=press.on_screen and bool(right_lines(press.suggestion, meant)),
             wait_ms=round(press.next_ms, 1),
-            cause=change.cause if change is not None else "",
-            unchanged=change.unchanged if change is not None else 1.0,
             **{name: trace[name] for name in TRACED if name in trace},
         )
 
@@ -146,8 +133,6 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
     """The figures of some keys."""
     shares = [row.cached for row in rows if row.cached is not None]
     mostly_new = [row for row in rows if row.cached is not None and row.cached < 0.5]
-    mostly_changed = [row for row in rows if row.unchanged < 0.5]
-    counts, changed = (Counter(row.cause for row in counted) for counted in (mostly_new, mostly_changed))
     return {
         "count": len(rows),
         "in_time": part(sum(row.answer_ms is not None for row in rows), len(rows)),
@@ -157,10 +142,6 @@ def of_kind(rows: Sequence[KeyRow]) -> dict[str, Any]:
         "known_prompts": part(len(shares), len(rows)),
         "cached_share": round(fmean(shares), 4) if shares else None,
         "mostly_new": part(len(mostly_new), len(shares)),
-        "causes": {name: counts[name] for name in CAUSES if counts[name]},
-        "unchanged_share": round(fmean(row.unchanged for row in rows), 4) if rows else None,
-        "mostly_changed": part(len(mostly_changed), len(rows)),
-        "causes_of_change": {name: changed[name] for name in CAUSES if changed[name]},
         "to_answer": percentiles([math.inf if row.answer_ms is None else row.answer_ms for row in rows]),
         "to_suggestion": percentiles([row.answer_ms for row in rows if row.shown and row.answer_ms is not None]),
     }

@@ -4,8 +4,6 @@
 
     bodies.py of economy   the functions: Python, TypeScript, Rust, Go and Java in turn
     schedule.py            their keys and times; the same in every run
-    change_server.py       the product's server, which also writes how each prompt differs from the previous one
-    prompt_change.py       the first part that differs, and the share before it
     figures.py             the figures for each kind of key
 
 A body is typed with the settings' defaults, after its workspace is indexed. Other files of the package are open. Each
@@ -24,16 +22,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -44,7 +39,6 @@ from benchmarks.keystrokes.economy.bodies import GROUPS, Body, bodies
 from benchmarks.keystrokes.economy.typing import TypingEditor
 from benchmarks.keystrokes.language_server import ANSWER_S, Server, serving
 from benchmarks.keystrokes.lines.figures import KeyRow, by_request, of_condition, with_adopted_prompts
-from benchmarks.keystrokes.lines.prompt_change import PromptChange
 from benchmarks.keystrokes.lines.schedule import AFTER_REST, SEED, keys_of
 from benchmarks.keystrokes.replay_editor import Editor, Key, Press, position
 from benchmarks.quality.tasks import packages as corpus
@@ -53,7 +47,6 @@ from speclsp.config import Config, changes
 from speclsp.lsp.server.workspace_indexes import START_S
 from speclsp.weights import auto_choice
 
-MODULE = "benchmarks.keystrokes.lines.change_server"
 ROOT = "file:///replay"
 USUAL_BODIES, QUICK_BODIES = 15, 3
 REPORTED_S = 0.3  # of rest, until the editor reports the cursor
@@ -157,22 +150,18 @@ def measure(config: Config, plan: Sequence[Body], bar: terminal.ProgressLine) ->
     """The figures of one condition, and a row for each key. Raises EngineError."""
     load_before = [round(load, 2) for load in os.getloadavg()]
     typed: list[TypedBody] = []
-    with tempfile.TemporaryDirectory(prefix="lines-") as place:
-        changes_file = Path(place) / "changes.jsonl"
-        with serving(config, (MODULE, str(changes_file))) as server:
-            server.begin(ROOT, ABILITIES)
-            gc.freeze()  # a collection of the imports' objects would delay keys
-            warm_up(server, plan[0].language, plan[0].above)
-            for at, body in enumerate(plan):
-                bar.step(at / len(plan), f"{body.language}: {body.package}")
-                typed.append(type_body(server, body))
-            server.end()
-            traces = server.traces()
-        lines = changes_file.read_text(encoding="utf-8").splitlines()
+    with serving(config) as server:
+        server.begin(ROOT, ABILITIES)
+        gc.freeze()  # a collection of the imports' objects would delay keys
+        warm_up(server, plan[0].language, plan[0].above)
+        for at, body in enumerate(plan):
+            bar.step(at / len(plan), f"{body.language}: {body.package}")
+            typed.append(type_body(server, body))
+        server.end()
+        traces = server.traces()
     traced = by_request([press for run in typed for press in run.presses], traces)
-    change_of = {change.request: change for change in (PromptChange(**json.loads(line)) for line in lines)}
     rows = [
-        KeyRow.of(press, run.body.id, traced.get(press.number, {}), change_of.get(press.number), meant)
+        KeyRow.of(press, run.body.id, traced.get(press.number, {}), meant)
         for run in typed
         for press, meant in zip(run.presses, texts_after_keys(run.body), strict=False)
     ]

@@ -1,4 +1,4 @@
-"""Typed lines: the same keys in every run, the change of each prompt, and the figures of each kind of key."""
+"""Typed lines: the same keys in every run, and the figures of each kind of key."""
 
 from __future__ import annotations
 
@@ -11,16 +11,6 @@ from hypothesis import strategies as st
 from benchmarks.keystrokes.economy.bodies import Body
 from benchmarks.keystrokes.economy.clock import PAUSE_MS
 from benchmarks.keystrokes.lines.figures import KeyRow, of_condition, of_pauses
-from benchmarks.keystrokes.lines.prompt_change import (
-    ANCHOR,
-    FIRST,
-    RECENT,
-    SNIPPETS,
-    SUFFIX,
-    WINDOW,
-    PromptChange,
-    PromptText,
-)
 from benchmarks.keystrokes.lines.schedule import (
     AFTER_REST,
     BLANK_LINE,
@@ -52,8 +42,6 @@ ROW = KeyRow(
     answer_ms=100.0,
     late_ms=0.0,
     shown=True,
-    cause=SUFFIX,
-    unchanged=0.9,
     prompt_tokens=1000,
     cached_tokens=900,
 )
@@ -104,45 +92,18 @@ def test_every_key_has_its_kind():
     assert {key.kind for key in keys if key.text[0] != "\n"} == {MID_LINE}
 
 
-PROMPT = PromptText(snippets="b.py\nx = 1", above="abcd\nefgh\n", suffix="\n}", recent="i\nj\nk")
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        (PROMPT._replace(recent="i\nj\nkl"), RECENT),
-        (PROMPT._replace(suffix="\n"), SUFFIX),
-        (PROMPT._replace(above="abcd\nefgh\ni\n", recent="j\nk", suffix="\n"), ANCHOR),
-        (PROMPT._replace(above="cd\nefgh\n", suffix="\n"), WINDOW),
-        (PROMPT._replace(snippets="b.py\nx = 2", above="cd\nefgh\n"), SNIPPETS),
-    ],
-)
-def test_the_cause_is_the_first_part_in_prompt_order_that_changed(prompt: PromptText, expected: str):
-    assert PromptChange.of(prompt, PROMPT, 2).cause == expected
-
-
-@given(*[st.text("ab\n", max_size=9)] * 3)
-def test_the_unchanged_share_ends_where_the_prompt_differs_from_the_previous_one(same: str, rest: str, other: str):
-    previous, prompt = (PromptText("", "", same, "|" + sign + end) for sign, end in (("x", other), ("y", rest)))
-    share = len(same + "|") / len(same + "|y" + rest)
-    assert PromptChange.of(prompt, previous, 1) == PromptChange(1, RECENT, pytest.approx(share, abs=1e-4))
-    assert PromptChange.of(prompt, None, 1) == PromptChange(1, FIRST, 0.0)
-
-
 def test_figures_of_a_kind():
     rows = [
         ROW,
         replace(ROW, reused=True, prompt_tokens=0, cached_tokens=0, answer_ms=2.0),
-        replace(ROW, cached_tokens=400, answer_ms=None, shown=False, unchanged=0.3, cause=SNIPPETS),
+        replace(ROW, cached_tokens=400, answer_ms=None, shown=False),
         replace(ROW, prompt_tokens=0, answer_ms=None, shown=False),
     ]
     condition = of_condition([*rows, replace(ROW, kind=MID_LINE)], typing_s=30.0, processor_s=10.0)
     figures = condition["kinds"][LINE_START]
     assert (figures["count"], figures["in_time"], figures["known_prompts"]) == (4, 0.5, 0.75)
     assert figures["cached_share"] == pytest.approx((0.9 + 1 + 0.4) / 3, abs=1e-4)
-    assert (figures["mostly_new"], figures["causes"]) == (0.3333, {SNIPPETS: 1})
-    assert (figures["mostly_changed"], figures["causes_of_change"]) == (0.25, {SNIPPETS: 1})
-    assert figures["unchanged_share"] == 0.75
+    assert figures["mostly_new"] == 0.3333
     assert figures["to_answer"] == {"p50_ms": 100.0, "p90_ms": None, "p95_ms": None}
     assert figures["to_suggestion"] == {"p50_ms": 2.0, "p90_ms": 100.0, "p95_ms": 100.0}
     assert condition["processor_s_per_minute"] == 20.0
