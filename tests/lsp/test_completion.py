@@ -61,7 +61,7 @@ def test_loading_is_reported_as_status_and_as_progress():
         *("state", "model", "model_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
         *("remote", "clients", "engine_pid", "trigger", "show_latency"),
-        *("eagerness", "next_edit", "adapter", "edit_format", "log"),
+        *("eagerness", "next_edit", "edit_format", "log"),
     }
     assert (statuses[-1]["model"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
     assert statuses[-1]["log"] == str(config.log_dir() / "lsp.log")

@@ -1,8 +1,7 @@
-"""The adapters for the models that are loaded: by their cards, each for the weights it belongs to."""
+"""The adapter for the target that is loaded: by its card, which names the weights it belongs to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from speclsp.engine.loading import model_config
@@ -12,26 +11,19 @@ from speclsp.weights.adapters import AdapterError, AdapterFile
 from speclsp.weights.cards import Weights
 
 
-def choose(setting: str, models_dir: str, models: Sequence[tuple[Weights, Path]]) -> tuple[list[Lora | None], str]:
-    """For each of `models`, weights and their directory, the adapter or None; and why one cannot be used, or "".
+def choose(setting: str, models_dir: str, weights: Weights, directory: Path) -> tuple[Lora | None, str]:
+    """The adapter for a target, or None; and why one cannot be used, or "". `directory`: of the target's weights.
 
-    The first of `models` is the target, and the others are its drafts. "auto" takes the first adapter by name whose
-    card names the weights and whose file exists; "none" takes none. A draft gets one only if the target has one, too:
-    it must agree with the target. An adapter that cannot be used never prevents loading.
+    "auto" takes the first adapter by name whose card names the weights and whose file exists; "none" takes none. An
+    adapter that cannot be used never prevents loading.
     """
-    known = adapters.listing(models_dir)[0]
-    chosen: list[Lora | None] = []
-    problems: list[str] = []
-    for weights, directory in models:
-        lora = None
-        if setting != "none" and (not chosen or chosen[0] is not None):
-            try:
-                card = adapters.of_weights(weights, known)
-                lora = fitted(adapters.read(card), weights, directory) if card else None
-            except AdapterError as error:
-                problems.append(str(error))
-        chosen.append(lora)
-    return chosen, " ".join(problems)
+    if setting == "none":
+        return None, ""
+    try:
+        card = adapters.of_weights(weights, adapters.listing(models_dir)[0])
+        return (fitted(adapters.read(card), weights, directory) if card else None), ""
+    except AdapterError as error:
+        return None, str(error)
 
 
 def fitted(file: AdapterFile, weights: Weights, directory: Path) -> Lora:

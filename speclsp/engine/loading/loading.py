@@ -102,7 +102,7 @@ class PlannedModel:
     weights: Weights
     directory: Path
     number_format: str
-    lora: Lora | None
+    lora: Lora | None = None
     is_draft: bool = False
 
     @property
@@ -265,9 +265,8 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
     draft = card.draft if auto_choice.uses_draft(config, device) else None
     draft_dir = store.ensure(draft, models_dir=models_dir, offline=offline, progress=fetch) if draft else None
     plan = pick_plan(config, card, device, target_dir, draft_dir)
-    models = [(card.target, target_dir), *([(draft, draft_dir)] if draft and draft_dir else [])]
-    loras, note = adapter_choice.choose(config.engine.adapter, models_dir, models)
-    target = PlannedModel(weights=card.target, directory=target_dir, number_format=plan.number_format, lora=loras[0])
+    lora, note = adapter_choice.choose(config.engine.adapter, models_dir, card.target, target_dir)
+    target = PlannedModel(weights=card.target, directory=target_dir, number_format=plan.number_format, lora=lora)
     opened = prepared_weights.open_prepared(target.root, target.key) if device == "cpu" and target.is_prepared else None
     if opened is not None:
         opened.begin_fetching()  # while the tokenizer is read
@@ -288,7 +287,6 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
             weights=draft,
             directory=draft_dir,
             number_format=pick_draft_format(draft.parameters, device),
-            lora=loras[1],
             is_draft=True,
         )
         if draft and draft_dir

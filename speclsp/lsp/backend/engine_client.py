@@ -55,7 +55,6 @@ class EngineClient:
     """A lease on the user's shared engine for these settings."""
 
     reads_ahead = True
-    kept_while_off = False  # the engine itself stays for engine.shutdown_delay_seconds
 
     def __init__(self, config: Config, on_status: OnStatus, client: str = "") -> None:
         """`client` is the editor's name."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from speclsp.daemon.engine_files import NOT_AN_ENGINE
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.types import AdapterUse, Status
+from speclsp.lsp.backend.types import Status
 
 
 def with_state(status: Status, event: Mapping[str, Any]) -> Status:
@@ -36,7 +36,6 @@ def with_state(status: Status, event: Mapping[str, Any]) -> Status:
         device=str(event.get("device") or status.device),
         clients=int(_number(event.get("clients")) or 0),
         engine_pid=int(_number(event.get("pid")) or 0),
-        adapter=AdapterUse.of(event.get("adapter")),
     )
 
 

@@ -83,7 +83,6 @@ def _parse_last(event: Mapping[str, Any]) -> StreamPiece:
         stop_type=str(event.get("stop_type") or ""),
         prompt_tokens=int(timings.get("prompt_n") or 0) + int(timings.get("cache_n") or 0),
         cached_tokens=int(timings.get("cache_n") or 0),
-        ttft_ms=float(timings.get("ttft_ms") or 0.0),
     )
     return StreamPiece(text=str(event.get("content") or ""), cost=cost)
 

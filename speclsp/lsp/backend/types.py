@@ -10,10 +10,10 @@ Closing the stream cancels the request: the server stops within one round. If a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,6 @@ class CompletionCost:
     stop_type: str = ""
     prompt_tokens: int = 0  # cached tokens included
     cached_tokens: int = 0  # tokens of the prompt found in the KV cache
-    ttft_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,18 +93,6 @@ class StreamPiece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterUse:
-    """The adapter that the engine has merged into its target."""
-
-    name: str
-
-    @classmethod
-    def of(cls, reported: Any) -> AdapterUse | None:
-        """The adapter in an engine's state; None without one."""
-        return cls(name=str(reported.get("name") or "")) if isinstance(reported, Mapping) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """State of a backend, for the status line."""
 
@@ -120,7 +107,6 @@ class Status:
     remote: str = ""  # the server that receives the code; "" when the code stays on this machine
     clients: int = 0  # editors that use it, this one included
     engine_pid: int = 0
-    adapter: AdapterUse | None = None
     edit_format: str = ""  # of a remote server's model
 
     @property
@@ -150,10 +136,6 @@ class Backend(Protocol):
     @property
     def reads_ahead(self) -> bool:
         """True if a request for zero tokens is useful: it only fills the prompt cache."""
-
-    @property
-    def kept_while_off(self) -> bool:
-        """True to keep the connection while completion is disabled."""
 
     def start(self) -> None:
         """Begin to make it ready; `status` changes from then on. Call once, from the event loop."""

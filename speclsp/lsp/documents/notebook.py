@@ -4,23 +4,19 @@
     cell 2  markdown    # Circles           │ the model sees "import math\\n\\n" and its own text
     cell 3  python      math.¦              ┘ positions are the cell's own
 
-A cell is an ordinary document in Documents; this module adds the order. A Python cell that begins with a magic for
-another language (%%bash, %%sql, %%writefile x.yaml) is in that language, and is grouped with its cells.
+A cell is an ordinary document in Documents; this module adds the order.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from speclsp.lsp.documents.document import Document, Documents, Snapshot
 
 Cell = tuple[str, int]  # URI, kind: 1 is markup, 2 is code (lsp.NotebookCellKind)
-
-_MAGIC = re.compile(r"\s*%%(\w+)(?:[ \t]+(?:-a[ \t]+)?([^\s]+))?")
 
 
 @dataclass(slots=True)
@@ -107,8 +103,6 @@ class Notebooks:
     def snapshot(self, document: Document, offset: int) -> Snapshot:
         """The document at a code-point offset as the model sees it: a cell with the cells above it."""
         own = document.snapshot_at(offset)
-        if document.uri in self._notebook:
-            own = replace(own, language=language_of(own.language, own.text))
         before = "".join(_with_empty_line(other.text) for other in self.above(document.uri) if other.text.strip())
         if not before:
             return own
@@ -121,8 +115,7 @@ class Notebooks:
 
     def _alike(self, document: Document, other: Document, kind: int) -> bool:
         kinds = dict(self._cells[self._notebook[document.uri]])
-        languages = {language_of(cell.language, cell.text) for cell in (document, other)}
-        return len(languages) == 1 and other.language == document.language and kind == kinds[document.uri]
+        return other.language == document.language and kind == kinds[document.uri]
 
     def _open(self, documents: Sequence[tuple[str, str, int, str]]) -> None:
         for uri, language, version, text in documents:
@@ -133,23 +126,6 @@ class Notebooks:
             self._notebook.pop(cell, None)
         self._cells[uri] = cells
         self._notebook.update({cell: uri for cell, _ in cells})
-
-
-def language_of(language: str, text: str) -> str:
-    """The language of a cell's text: the cell's own, unless a magic names another one."""
-    magic = _MAGIC.match(text)
-    if magic is None:
-        return language
-    from speclsp.lsp.syntax import grammars, languages  # imported late: `initialize` is answered by then
-
-    if not languages.record(language).has_cell_magics:
-        return language
-    name, argument = magic[1], magic[2] or ""
-    if name in ("writefile", "file"):
-        return grammars.known_id(argument.rpartition("/")[2]) or language
-    if name == "script" and language in argument:
-        return language
-    return grammars.magic_id(name) or language
 
 
 def _with_empty_line(text: str) -> str:

@@ -166,7 +166,7 @@ class CompletionServer(SpecLanguageServer):
     def _needs_other_backend(self) -> bool:
         if self._wants_backend:
             return backend_settings(self.config) != backend_settings(self._connected_config)
-        return self.backend is not None and not self.backend.kept_while_off
+        return self.backend is not None
 
     async def stop_loading(self) -> None:
         """Stop the backend's start at the user's request. Downloaded files stay, and the next start uses them."""

@@ -1,7 +1,7 @@
-"""Finds the grammar for a language id or a file, and the language id for a file name or a notebook's cell magic.
+"""Finds the grammar for a language id or a file, and the language id for a file name.
 
-The names of grammars are those of languages.LANGUAGES. The tables of language ids serve a text that no editor has named
-a language id for: a file, a notebook's cell with a magic.
+The names of grammars are those of languages.LANGUAGES. The table of language ids serves a file that no editor has
+named a language id for.
 """
 
 from __future__ import annotations
@@ -24,11 +24,6 @@ _FILES = [  # (language id, suffixes and whole names of its files)
     for language_id, names in language.files.items()
 ]
 _ID_OF_FILE: Mapping[str, str] = {name.lower(): language_id for language_id, names in _FILES for name in names}
-_ID_OF_MAGIC: Mapping[str, str] = {
-    magic: next(iter(language.files), language.name)
-    for language in (*WITHOUT_GRAMMAR, *LANGUAGES)
-    for magic in language.magics
-}
 
 
 def grammar(language_id: str) -> str | None:
@@ -58,8 +53,3 @@ def known_id(file_name: str) -> str:
 def language_id(file_name: str) -> str:
     """As `known_id`; "plaintext" for an unknown name."""
     return known_id(file_name) or PLAIN
-
-
-def magic_id(magic: str) -> str:
-    """The language id of a cell that begins with %%MAGIC; "" for a magic that names no language."""
-    return _ID_OF_MAGIC.get(magic, "")

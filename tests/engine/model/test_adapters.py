@@ -32,10 +32,10 @@ from speclsp.engine.model.kv_cache import on_host
 from speclsp.weights import adapters, cards, model_directory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TARGET, DRAFT = TINY / "target", TINY / "draft"
+TARGET = TINY / "target"
 A = f"base_model.model.{LINEARS[0]}.lora_A.weight"
 CARD = cards.load("tiny")
-MODELS = [(CARD.target, TARGET)]
+MODEL = CARD.target, TARGET
 FORMATS = ["fp32", "bf16", "int8", "int4", "nf4", "oneDNN", "cuda"]
 
 
@@ -101,25 +101,14 @@ def texts(engine: CompletionEngine, **options: object) -> list[list[int]]:
 @pytest.mark.parametrize("number_format", ["int8", *in_soak("fp32")])
 def test_speculation_is_lossless_against_the_adapted_model(number_format: str, tmp_path: Path):
     small_adapters.write(tmp_path, scale="16.0")
-    small_adapters.write(tmp_path, "of-the-draft", weights="tiny/draft", base=DRAFT)
     engine = loaded(tmp_path, number_format)
-    assert "adapter mine " in engine.target and "adapter of-the-draft " in engine.draft
+    assert "adapter mine " in engine.target and "adapter" not in engine.draft, "which drafts as well as it can"
     plain = texts(engine, speculate=False)
     for sources in (("model",), ("ngram",), ()):
         assert texts(engine, sources=sources) == plain, sources
     unadapted = loaded(tmp_path, number_format, adapter="none")
     assert "adapter" not in unadapted.target + unadapted.draft
     assert texts(unadapted, speculate=False) != plain
-
-
-def test_a_draft_gets_its_adapter_only_beside_the_targets(tmp_path: Path):
-    """The adapter changes predictions, and the draft must make those of its target."""
-    small_adapters.write(tmp_path, "of-the-draft", weights="tiny/draft", base=DRAFT)
-    models = [*MODELS, (CARD.weights()[1], DRAFT)]
-    assert adapter_choice.choose("auto", str(tmp_path), models) == ([None, None], "")
-    small_adapters.write(tmp_path)
-    loras, problem = adapter_choice.choose("auto", str(tmp_path), models)
-    assert problem == "" and [lora.file.name for lora in loras if lora] == ["mine", "of-the-draft"]
 
 
 # ── bad files ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -160,8 +149,8 @@ SPOILT: dict[str, tuple[dict[str, object], str]] = {
 def test_a_bad_adapter_is_one_message_with_the_way_out(defect: str, tmp_path: Path):
     changes, pattern = SPOILT[defect]
     file = small_adapters.write(tmp_path, **changes)
-    loras, problem = adapter_choice.choose("auto", str(tmp_path), MODELS)
-    assert loras == [None]
+    lora, problem = adapter_choice.choose("auto", str(tmp_path), *MODEL)
+    assert lora is None
     assert problem.startswith(str(file)) and problem.endswith(adapters.WITHOUT) and "\n" not in problem
     assert re.search(pattern, problem), problem
 
@@ -171,8 +160,8 @@ def test_a_file_that_its_card_does_not_describe_is_refused(tmp_path: Path):
     content = file.read_bytes()
 
     def problem_now() -> str:
-        loras, problem = adapter_choice.choose("auto", str(tmp_path), MODELS)
-        assert (loras == [None]) is bool(problem)
+        lora, problem = adapter_choice.choose("auto", str(tmp_path), *MODEL)
+        assert (lora is None) is bool(problem)
         return problem
 
     assert problem_now() == ""
@@ -181,7 +170,7 @@ def test_a_file_that_its_card_does_not_describe_is_refused(tmp_path: Path):
     file.write_bytes(content[:-1])
     assert "it was truncated or altered" in problem_now()
     file.unlink()
-    assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], ""), "a card without its file"
+    assert adapter_choice.choose("auto", str(tmp_path), *MODEL) == (None, ""), "a card without its file"
 
 
 @settings(max_examples=60)
@@ -221,4 +210,4 @@ def test_a_bad_card_is_one_sentence_and_is_not_used(key: str, tmp_path: Path):
     small_adapters.write_card(small_adapters.write(tmp_path), "tiny", **{key: "window"})
     (problem,) = adapters.listing(str(tmp_path))[1]
     assert re.search(f"mine.toml has .*{key}: expected the texts weights, sha256", problem)
-    assert adapter_choice.choose("auto", str(tmp_path), MODELS) == ([None], "")
+    assert adapter_choice.choose("auto", str(tmp_path), *MODEL) == (None, "")

@@ -22,8 +22,6 @@ from support.lsp.scripted_session import TokenBackend
 class ScriptedEngine(TokenBackend):
     """A TokenBackend that is ready `start_s` seconds after its start."""
 
-    kept_while_off = False
-
     def __init__(self, script: Path, on_status: OnStatus) -> None:
         super().__init__("")
         self._script = script

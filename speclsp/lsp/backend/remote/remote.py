@@ -34,7 +34,6 @@ class RemoteBackend:
     """A server at `remote.url`."""
 
     reads_ahead = False  # it would load someone else's machine, and not every server accepts 0 tokens
-    kept_while_off = True  # it occupies no memory
 
     def __init__(self, config: Config, on_status: OnStatus, own_url: str = "") -> None:
         """`own_url`: the server in the user's own settings; an API key without a server name goes only there."""

@@ -97,7 +97,6 @@ PYTHON = Language(
     name="python",
     aliases=("py", "python3", "pyi", "starlark", "bazel"),
     files={"python": ".py .pyi"},
-    has_cell_magics=True,
     rules=LexicalRules(
         comment=r"#[^\n]*",
         long_string=TRIPLE + r"|'''(?:\\.|[^\\])*?(?:'''|\Z)",

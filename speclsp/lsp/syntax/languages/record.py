@@ -65,8 +65,6 @@ class Language:
     name: str  # of the grammar, and of queries/NAME.scm
     aliases: tuple[str, ...] = ()  # LSP language ids and common names, besides `name`
     files: Mapping[str, str]  # LSP language id -> suffixes and whole names of files, the usual one first
-    magics: tuple[str, ...] = ()  # names of IPython's cell magics, as in %%bash
-    has_cell_magics: bool = False  # a notebook's cell may begin with one
     # grammar
     grammar_module: str = ""  # Python module of the grammar; "": tree_sitter_NAME
     grammar_function: str = "language"  # the function of that module that returns the grammar

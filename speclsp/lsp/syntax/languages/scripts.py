@@ -70,7 +70,6 @@ JAVASCRIPT = Language(
     name="javascript",
     aliases=("javascriptreact", "js", "jsx", "mjs", "cjs", "node"),
     files={"javascript": ".js .cjs .mjs", "javascriptreact": ".jsx"},
-    magics=("javascript", "js"),
     rules=replace(_RULES, stub=" {}", markup="in code"),
     strings_end_on_line=True,
     indexed=".js .jsx .mjs .cjs",

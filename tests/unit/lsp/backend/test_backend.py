@@ -102,7 +102,7 @@ ROUND = {"content": ODD, "tokens": [1, 2], "stop": False, "round": {"source": "n
 async def test_rounds_become_pieces_and_the_last_one_carries_the_cost(isolated: Path):
     pieces, server = await ask(lambda *_: [head() + sse(ROUND, LAST)], isolated / "s")
     assert pieces[0] == StreamPiece(text=ODD, tokens=2, source="ngram", drafted=4, accepted=1, ids=(1, 2))
-    assert pieces[1].cost == CompletionCost(stop_type="eos", prompt_tokens=8, cached_tokens=3, ttft_ms=1.5)
+    assert pieces[1].cost == CompletionCost(stop_type="eos", prompt_tokens=8, cached_tokens=3)
     (body,) = server.bodies
     assert (body["input_prefix"], body["prompt"], body["input_suffix"]) == ("a\n", "b", "c")
     assert body["input_extra"] == [{"filename": "g.py", "text": "d"}]

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rows import rows
 
 from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks, language_of
-
-ROWS = rows(__file__)
+from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks
 
 BOOK = "file:///n.ipynb"
 CODE, MARKUP = 2, 1
@@ -76,23 +73,6 @@ def cell(one: dict[str, Any]) -> dict[str, Any]:
 
 def document(one: dict[str, Any]) -> dict[str, Any]:
     return {"uri": one["uri"], "languageId": one["language"], "version": 1, "text": one["text"]}
-
-
-@pytest.mark.parametrize(("text", "language"), ROWS["a_cell_magic_sets_the_language_of_its_cell"])
-def test_a_cell_magic_sets_the_language_of_its_cell(text: str, language: str):
-    book = Book(("python", text))
-    document = book.documents.get("cell:/n#0")
-    assert book.notebooks.snapshot(document, 0).language == language
-    assert language_of("r", text) == "r", "a kernel of another language has no such magics"
-
-
-def test_a_cell_with_a_magic_includes_only_cells_with_that_magic():
-    book = Book(
-        ("python", "import os"), ("python", "%%bash\ncd x"), ("python", "%%bash\nls"), ("python", "%%time\nos.")
-    )
-    assert book.text_at_end(2) == "%%bash\ncd x\n\n%%bash\nls"
-    assert book.text_at_end(3) == "import os\n\n%%time\nos."
-    assert book.text_at_end(1) == "%%bash\ncd x"
 
 
 def test_edits_are_applied_in_the_editors_columns_and_reported():

@@ -15,10 +15,9 @@ from support.lsp.suggested import suggest
 from support.lsp.syntax_samples import ANSWERS
 from support.source_tree import ROOT
 
-from speclsp.lsp.documents.notebook import language_of
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax import bindings, grammars, languages, lexical_rules, tree
+from speclsp.lsp.syntax import bindings, languages, lexical_rules, tree
 from speclsp.lsp.syntax.languages import BY_NAME, LANGUAGES, record
 from speclsp.lsp.syntax.languages.keywords import Keywords
 from speclsp.lsp.syntax.languages.python import PYTHON
@@ -123,23 +122,6 @@ def test_the_page_lists_the_languages_with_a_grammar():
     for language in LANGUAGES:
         ids[bool(language.indexed)] |= set(language.files)
     assert rows == {"checked and indexed": ids[True], "checked": ids[False]}
-
-
-def test_a_cell_magic_names_one_language():
-    magics = [magic for language in (*LANGUAGES, *WITHOUT_GRAMMAR) for magic in language.magics]
-    assert len(magics) == len(set(magics)) > 10
-    for magic in magics:
-        named = language_of("python", f"%%{magic}\nx")
-        assert magic in record(named).magics
-        assert named == grammars.magic_id(magic)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_a_cell_writes_sets_its_language(name: str):
-    for language_id, names in BY_NAME[name].files.items():
-        file = names.split()[0]  # a suffix, or a whole name
-        file = f"a{file}" if file.startswith(".") and file != ".gitignore" else file
-        assert language_of("python", f"%%writefile dir/{file}\nx") == language_id
 
 
 # ── no other module names a language ──────────────────────────────────────────────────────────────────────────────────
