@@ -67,8 +67,9 @@ def imported_uses(tree: SyntaxTree, old: str, new: str, means: Means, package: s
         imported += bound  # not where it has an alias, or is exported again
         others = [name for name in inside if name in olds and name not in bound and SHORTHAND not in name.roles]
         uses += [NameUse(name.start, name.end, specifier(tree, name, old, new)) for name in others]
+    plain = [*(of_package(tree, olds, news) if means("") else behind_path(tree, olds, paths, means))]
+    imported += [use for use in plain if use.is_definition]  # by an import below the top level
     uses += [NameUse(use.start, use.end, bindings.renamed(use, old, new)) for use in of_imports(olds, news, imported)]
-    plain = of_package(tree, olds, news) if means("") else behind_path(tree, olds, paths, means)
     uses += [NameUse(use.start, use.end, new) for use in plain]
     for prefix in prefixes:
         uses += through_module(tree, prefix, old, new)
@@ -129,7 +130,7 @@ def module_prefixes(grammar: str, statement: str, entry: Import, means: Means, p
         match = re.search(rf'(?:\b(?!import\b)(\w+)\s+)?"{re.escape(entry.module)}"', statement)
         yield from [match[1] or package] if match is not None and means(entry.module) else ()
         return
-    if not entry.names or entry.names == ("*",):
+    if not entry.names:
         whole = re.search(rf"(?<![\w.\"']){re.escape(entry.module)}(?![\w.\"'])(?:\s+as\s+(\w+))?", statement)
         match = ALL_AS.search(statement) or whole
         if match is not None and means(entry.module):

@@ -191,7 +191,7 @@ class NextEdits:
 
     async def _elsewhere(self, context: EditContext, reason: str) -> Found | RenamedName | str:
         """Also the name of a rename whose uses in all open documents are done."""
-        is_refused = reason in (Reason.UNDOES, Reason.DECLINED, Reason.NAME_IN_USE, Reason.OUT_OF_TIME)
+        is_refused = reason in (Reason.UNDOES, Reason.DECLINED, Reason.NAME_IN_USE)
         if not context.elsewhere or self._others is None or is_refused:
             return ""
         base, text = text_near(context.document, context.cursor)
