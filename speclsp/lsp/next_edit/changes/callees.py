@@ -16,7 +16,8 @@ from speclsp.lsp.syntax.languages.keywords import declaration_before
 
 CALLEE = "callee"  # the kind of these edits
 MIN_TIMES = 2  # where the file does not show that the new callee stands for the old one
-CALLED = re.compile(r"(?<![\w.$])([^\W\d]\w{2,}(?:\.\w+)*)\(")
+BEFORE = r"(?<![\w.$])(?<!::)"
+CALLED = re.compile(BEFORE + r"([^\W\d]\w{2,}(?:(?:\.|::)\w+)*!?)\(")  # `!`: a macro of Rust
 
 
 def replaced_callee(change: Change, declares: re.Pattern[str]) -> tuple[str, str] | None:
@@ -35,14 +36,14 @@ def callee_places(recent: Recent) -> Iterator[Place]:
         others = [(change, *callees) for change in recent.changes if (callees := replaced_callee(change, declares))]
         contradicted = any(before == new or (before == old and after != new) for _, before, after in others)
         same = [change for change, before, _ in others if before == old]
-        times, owner = sum(change.times for change in same), old.split(".")[0]
-        is_of_module = "." in old and recent.imports(owner)
-        is_known = recent.defines(new.split(".")[0]) and (is_of_module or not recent.defines(owner))
+        times, owner = sum(change.times for change in same), re.split(r"\W", old)[0]
+        is_of_module = owner != old and recent.imports(owner)
+        is_known = recent.defines(re.split(r"\W", new)[0]) and (is_of_module or not recent.defines(owner))
         if contradicted or (times < MIN_TIMES and not is_known):
             continue
         origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
         evidence = Evidence(times, len(recent.edits) - 1, origins)
-        pattern = re.compile(rf"(?<![\w.$]){re.escape(old)}\(")
+        pattern = re.compile(rf"{BEFORE}{re.escape(old)}\(")
         is_proven = times >= MIN_TIMES and not recent.passed(pattern, f"{old}(", origins)
         tree = recent.parse(recent.cursor)
         for start, line in recent.lines_with(pattern, f"{old}("):
@@ -53,7 +54,7 @@ def callee_places(recent: Recent) -> Iterator[Place]:
             around = {scope.name for scope in tree.enclosing(start + match.start())} if tree is not None else set()
             if (
                 not is_method
-                and new.split(".")[-1] not in around  # the new callee may call the old one
+                and re.split(r"\W", new)[-1] not in around  # the new callee may call the old one
                 and not declares.search(line[: match.start()])
                 and recent.kind_at(start + match.start()) == "code"
             ):

@@ -71,14 +71,9 @@ class ArgumentSearch:
             head, rest = self.text[call.at : call.start], self.text[low + len(after) :][: call_lists.MAX_LIST]
             # a list that begins in the edit stands behind the same text as often repeated
             nth, parts = after.count(head, 0, max(0, call.start - low)), before.split(head)
-            if call.start <= low:
-                listed = call_lists.split(
-                    self.text[call.start : low] + before + rest, self.tree.grammar, call.is_function
-                )
-            elif 0 < nth < len(parts) == after.count(head) + 1:
-                listed = call_lists.split(head.join(parts[nth:]) + rest, self.tree.grammar, call.is_function)
-            else:
-                continue
+            is_clear = call.start <= low or 0 < nth < len(parts) == after.count(head) + 1
+            piece = self.text[call.start : low] + before if call.start <= low else head.join(parts[nth:])
+            listed = call_lists.split(piece + rest, self.tree.grammar, call.is_function) if is_clear else None
             old, new = self._countable(call, listed), self._countable(call, call.items)
             change = difference(call, old, new) if old is not None and new is not None else None
             if change is not None:
@@ -162,9 +157,11 @@ class ArgumentSearch:
         for number, edit in enumerate(self.recent.edits):
             alike += [other for other in self.changed(number) if shape(other) == shape(change)] * edit.times
         lengths, text = {len(other.old) for other in alike}, change.new[change.added].text if change.added >= 0 else ""
+        common = set[str].intersection(*({item.text for item in other.old} for other in alike))
         for call in self.resolver.calls(change.call.name) if len(alike) >= MIN_TIMES else ():
             items = self._countable(call, call.items)
-            if items is None or call.owner != change.call.owner or len(items) not in lengths or self._is_changed(call):
+            is_alike = items is not None and len(items) in lengths and common <= {item.text for item in items}
+            if items is None or not is_alike or call.owner != change.call.owner or self._is_changed(call):
                 continue
             pieces, _ = self._pieces(call, change, ()) if not text else ([], "")
             if text and self.resolver.is_known(text, call):
@@ -211,14 +208,14 @@ class ArgumentSearch:
             return
         start, end = line_start(self.text, pieces[0][0]), line_end(self.text, pieces[-1][1])
         done, new, selected = start, "", None
-        for low, high, text in pieces:
-            new, done = new + self.text[done:low] + text, high
-            if placeholder:
+        for low, high, text in [*pieces, (end, end, "")]:
+            text = text.replace("\r\n", "\n")
+            new, done = new + self.text[done:low].replace("\r\n", "\n") + text, high
+            if placeholder in text and placeholder:
                 at = len(new) - len(text) + text.rindex(placeholder)
                 selected = at, at + len(placeholder)
         origins = [Origin("", line) for line in self.lines if f"{call.name}(" in line]
-        wanted = f"{call.name}({', '.join(item.text for item in change.new)})"
+        rule = f"{call.name}({change.added}, {change.removed}, {change.order})"  # that of one chain
         evidence = Evidence(max(1, len(origins)), len(self.recent.edits) - 1, origins)
         if end - start <= MAX_LINE_CHARACTERS:
-            new = (new + self.text[done:end]).replace("\r\n", "\n")
-            yield Place(start, end, new, Substitution(ARGUMENT, f"{call.name}(", wanted), evidence, selected, is_proven)
+            yield Place(start, end, new, Substitution(ARGUMENT, f"{call.name}(", rule), evidence, selected, is_proven)
