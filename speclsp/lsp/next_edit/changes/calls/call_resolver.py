@@ -15,7 +15,7 @@ from speclsp.lsp.next_edit.changes.calls.call_lists import CONSTRUCTORS, Call, c
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import NameScope, Occurrence, word_starts
-from speclsp.lsp.syntax.expression_types import ExpressionTypes, has_members
+from speclsp.lsp.syntax.expression_types import ExpressionTypes
 from speclsp.lsp.syntax.languages.type_texts import OTHER, UNKNOWN
 from speclsp.lsp.syntax.text_windows import line_at
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -81,7 +81,8 @@ class CallResolver:
             return self.tree.grammar in BARE_METHODS and function.owner in around
         if call.owner == function.owner or (call.owner in OWN and function.owner in around):
             return True
-        owner = self._receiver_type(call, function.owner)
+        access = self._types(call.name).member(call.at, call.at + len(call.name))
+        owner = access.owner if access is not None else OTHER
         if owner == UNKNOWN and len(namesakes) == 1 and COMPOUND.search(function.name):
             return None
         member = self._types(call.name).declared(owner, call.name)
@@ -89,8 +90,9 @@ class CallResolver:
 
     def _is_plain_call_of(self, call: Call, function: Call, same: list[int]) -> bool:
         """True if the scopes around a call without a receiver say that it means a function or constructor."""
-        header = [scope.start for scope in self.tree.enclosing(function.at) if scope.kind == "class"]
-        named = self.text.find(function.name, header[-1]) if function.is_constructor and header else function.at
+        scopes = self.tree.enclosing(function.at) if function.is_constructor else ()
+        header = [scope.start for scope in scopes if scope.kind == "class"]
+        named = next(word_starts(self.text, function.name, header[-1], len(self.text)), 0) if header else function.at
         use, target = (bindings.at(self.tree, at, at + len(call.name)) for at in (call.at, named))
         if use is None or target is None:
             return False
@@ -103,23 +105,6 @@ class CallResolver:
             if self._defined(call.name, scope, scope.end):
                 return False
         return False
-
-    def _receiver_type(self, call: Call, wanted: str) -> str:
-        """The type of a call's receiver. `wanted`: the only one that counts, where the language has no `members`."""
-        if has_members(self.tree):
-            member = self._types(call.name).member(call.at, call.at + len(call.name))
-            return member.owner if member is not None else OTHER
-        name = (re.findall(r"\w+$", call.owner) or [""])[0]
-        if not name:  # the object is made here
-            return wanted if re.fullmatch(rf"\(?(?:new\s+|&)?{wanted}\s*[({{][^(){{}}]*[)}}]+", call.owner) else UNKNOWN
-        variable = self.visible(call.owner, call) if name == call.owner else None
-        declared = (
-            line_at(self.text, variable.start) if variable is not None else "" if name == call.owner else self.text
-        )
-        typed = (
-            rf"\b{name}\b\s*(?::=|[=:])?\s*[&*]*(?:(?:new|await|mut)\s+|New)*{wanted}\b|\b{wanted}\b[&*?\s]+{name}\b"
-        )
-        return wanted if re.search(typed, declared) else UNKNOWN
 
     def _types_of(self, name: str) -> ExpressionTypes:
         return ExpressionTypes(self.tree, (name, name), self._bounds, self.recent.is_late)
