@@ -1,6 +1,7 @@
 """Uses of a member of an imported type, after the type's module has renamed it, where a document proves the type.
 
 from shapes import Box    box: Box    Box(1)    class Cube(Box)    ─►    box.area    Box(area=1)    def area(self)
+import { Card } from "./card", whose properties have the type      ─►    <Card area={1} />
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from itertools import islice
 
 from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.imported_uses import Means, NameUse, definitions
+from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import MAX_OCCURRENCES, word_starts
 from speclsp.lsp.syntax.expression_types import ACCESS, ExpressionTypes, has_members
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
@@ -19,6 +21,10 @@ from speclsp.lsp.syntax.tree import SyntaxTree
 BUDGET_S = 0.05  # of the processor, for one document; in a thread
 CONSTRUCTOR = "__init__"  # a type with one has no arguments that are named like its members
 
+# The start of a function, up to a parameter of a type; {owner} is its name.
+COMPONENT = (
+    r"(?m)^(?:export\s+)?(?:function|const)\s+(\w+)(?:(?!\n[^\s}}]|=>|\)\s*[:{{])[^;]){{0,400}}?[:<]\s*{owner}\b"
+)
 IsWritten = Callable[[str, int], bool]  # (text, offset) -> True for a definition that the user has renamed
 
 
@@ -38,6 +44,7 @@ def owners_of(tree: SyntaxTree, old: str, new: str, is_written: IsWritten) -> tu
     types = types_of(tree, old, new)
     written = (new for new in types.definitions(new) if is_written(tree.text, new.start))
     owners = {new.owner for new in written} - {old.owner for old in types.definitions(old)}
+    owners |= {match[1] for owner in owners for match in re.finditer(COMPONENT.format(owner=owner), tree.text)}
     return owners, not any(types.declared(owner, CONSTRUCTOR) for owner in owners)
 
 
@@ -56,6 +63,9 @@ def imported_types(tree: SyntaxTree, owners: Set[str], means: Means) -> set[str]
 def member_uses(tree: SyntaxTree, old: str, new: str, names: Set[str], is_argument: bool) -> Iterator[NameUse]:
     """The uses of a member of the imported types with these names. `is_argument`: as in `owners_of`."""
     types = types_of(tree, old, new)
+    for label in bindings.labels(tree, old, 0, len(tree.text), lambda: False):
+        if label.owner in names and tree.text.startswith(f"<{label.owner}", tree.text.rfind("<", 0, label.start)):
+            yield NameUse(label.start, label.end, new)
     for start in islice(word_starts(tree.text, old, 0, len(tree.text)), MAX_OCCURRENCES):
         member = types.member(start, start + len(old))
         if member is None or not names & {*types.lineage(member.owner)}:

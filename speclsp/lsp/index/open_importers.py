@@ -205,7 +205,7 @@ class OpenImporters:
             return imported_uses(tree, name.old, name.new, means, package)
         names = imported_types(tree, name.owners, means)
         uses = await asyncio.to_thread(member_uses, tree, name.old, name.new, names, name.is_argument) if names else ()
-        return list(uses), bool(names)
+        return sorted({*uses}, key=lambda use: use.start), bool(names)
 
     def _resolved(self, module: str, importer: str) -> str | None:
         """The path of the file that a module means in a document: by the index, or else among the open documents."""
