@@ -31,6 +31,7 @@ class CompletionPoint:
     """A position to complete, ready for the engine."""
 
     snapshot: Snapshot
+    context: Context
     request: Request
     plan: SuggestionPlan
 
@@ -59,7 +60,7 @@ def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestio
         return plan
     context = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
     request = replace(engine_request(context, plan.max_tokens), speculate=config.engine.speculative_decoding)
-    return CompletionPoint(snapshot=snapshot, request=request, plan=plan)
+    return CompletionPoint(snapshot=snapshot, context=context, request=request, plan=plan)
 
 
 def engine_request(context: Context, max_tokens: int) -> Request:

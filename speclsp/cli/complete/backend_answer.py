@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import aclosing
+from dataclasses import replace
 
 from speclsp.cli import terminal
 from speclsp.cli.command_line import SUCCESS, complain
 from speclsp.cli.complete.answers import AnswerSoFar, CompletionPoint, PrintedAnswer
 from speclsp.config import Config
-from speclsp.engine.api import Request
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.types import Backend, FimRequest, Status, without_retry
+from speclsp.lsp.backend.types import Backend, Status, without_retry
 
 DEADLINE_MS = 300_000  # nobody is typing: the model may have to be loaded first
 UNKNOWN_TOKEN = -1  # a backend reports how many tokens a piece has, and not always which
@@ -48,8 +48,15 @@ async def answer(config: Config, hole: CompletionPoint) -> tuple[PrintedAnswer, 
 
 async def read(backend: Backend, hole: CompletionPoint) -> PrintedAnswer:
     """Stream the completion until the suggestion is complete. Raises EngineError."""
+    from speclsp.lsp.completion.pipeline import to_request
+
     so_far = AnswerSoFar(hole)
-    async with aclosing(backend.stream(fim_request(hole.request))) as pieces:
+    request = replace(
+        to_request(hole.context, hole.plan.max_tokens, DEADLINE_MS),
+        session=f"complete-{os.getpid()}",
+        speculate=hole.request.speculate,
+    )
+    async with aclosing(backend.stream(request)) as pieces:
         async for piece in pieces:
             so_far.result.tokens += piece.ids or (UNKNOWN_TOKEN,) * piece.tokens
             if piece.cost is not None:
@@ -66,19 +73,3 @@ def draw_status(bar: terminal.ProgressLine, status: Status) -> None:
         bar.show(step, status.progress or 0.0, sizes)
     else:
         bar.step(status.progress or 0.0, status.message)
-
-
-def fim_request(request: Request) -> FimRequest:
-    """The request as a backend takes it."""
-    return FimRequest(
-        prefix=request.prefix,
-        line_prefix=request.line_prefix,
-        suffix=request.suffix,
-        path=request.filename,
-        extra=tuple((extra.filename, extra.text) for extra in request.extra),
-        max_tokens=request.max_tokens,
-        deadline_ms=DEADLINE_MS,
-        temperature=request.temperature,
-        session=f"complete-{os.getpid()}",
-        speculate=request.speculate,
-    )

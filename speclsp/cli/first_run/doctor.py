@@ -61,7 +61,6 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     config, problems = gathered(flags)
     yield guarded("settings", installation.of_settings, problems)
     yield guarded("directories", installation.directories)
-    yield guarded("shared", installation.shared_engines)
     if packages.status == FAIL:
         return
     if config.remote.url:

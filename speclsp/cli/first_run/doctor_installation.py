@@ -1,14 +1,13 @@
-"""Checks of `speclsp doctor` on the installation: program, packages, settings, directories and other processes."""
+"""Checks of `speclsp doctor` on the installation: program, packages, settings and directories."""
 
 from __future__ import annotations
 
 import platform
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
-from typing import Any
 
 import speclsp
 from speclsp import config as settings
@@ -67,23 +66,3 @@ def directories() -> DoctorCheck:
     denied = [str(path) for path in places.values() if not settings.accepts_files(settings.nearest_existing(path))]
     fix = f"make {' and '.join(denied)} writable, or set XDG_RUNTIME_DIR, XDG_CACHE_HOME or XDG_STATE_HOME"
     return DoctorCheck("directories", FAIL if denied else OK, summary, fix if denied else "")
-
-
-def shared_engines() -> DoctorCheck:
-    """Report on the engines that this user's editors share."""
-    from speclsp.daemon import control
-
-    statuses = control.statuses()
-    if not statuses:
-        return DoctorCheck("shared", OK, "no engine runs; the first editor starts it")
-    fixes = {"silent": "`speclsp engine stop` ends it", "error": "`speclsp engine status` shows the cause"}
-    fix = next((fixes[status["status"]] for status in statuses if status["status"] in fixes), "")
-    return DoctorCheck("shared", WARN if fix else OK, "; ".join(map(engine_summary, statuses)), fix)
-
-
-def engine_summary(status: Mapping[str, Any]) -> str:
-    """One running engine, in part of a line."""
-    if "pid" not in status:
-        return "an engine is starting or stopping"
-    model, clients = status["model"] or "auto", int(status.get("clients", 0))
-    return f"process {status['pid']}, {model}, {status['status']}, used by {clients} editors"

@@ -9,8 +9,8 @@ source's match. It is slowly forgotten, so that a source which stopped paying is
 Guesses from the text differ: after accepted ones the match is longer, and the next is accepted more often (0.37 after
 one matching token, 0.92 after eight). So their α is kept by the length of the match, and 1 + α1 + α1·α2 + … replaces
 τ. A guess counts only if the suggestion is still wanted there: the editor stops most suggestions after a line or a
-block. An earlier suggestion ended where it was wanted, and a window is repeated to its end, so guesses from these need
-no such discount. γ has no other limit than the rows of a pass: a long match gets a long draft.
+block. A text that is repeated ended where it was wanted, so guesses from it need no such discount. γ has no other limit
+than the rows of a pass: a long match gets a long draft.
 """
 
 from __future__ import annotations

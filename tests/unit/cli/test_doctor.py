@@ -14,7 +14,6 @@ from speclsp.cli import entry
 from speclsp.cli.first_run import doctor
 from speclsp.cli.first_run import doctor_installation as installation
 from speclsp.cli.first_run.doctor import FAIL, OK, TODO, WARN, DoctorCheck
-from speclsp.daemon import control
 from speclsp.engine.model.int8 import native
 from speclsp.errors import SpeclspError
 from speclsp.weights import cards
@@ -33,7 +32,7 @@ def by_name(checks: list[DoctorCheck]) -> dict[str, DoctorCheck]:
 def test_a_machine_in_order_passes_every_line(echoed: list[DoctorCheck]):
     assert [check for check in echoed if check.status == FAIL] == []
     assert [check.name for check in echoed] == [
-        *("python", "packages", "settings", "directories", "shared"),
+        *("python", "packages", "settings", "directories"),
         *("device", "model", "completion"),
     ]
     assert all(check.fix for check in echoed if check.status != OK)
@@ -60,7 +59,6 @@ STEPS = {  # {function: the line whose place an exception in it takes}
     "packages": "packages",
     "of_settings": "settings",
     "directories": "directories",
-    "shared_engines": "shared",
     "device": "device",
     "completion": "completion",
 }
@@ -127,27 +125,6 @@ def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: p
     assert installation.directories().status == OK
     (isolated / "run" / "speclsp").write_text("")
     assert installation.directories().status == FAIL
-
-
-USED = {"status": "ok", "pid": 7, "model": "tiny", "clients": 2}
-
-
-@pytest.mark.parametrize(
-    ("statuses", "status", "words"),
-    [
-        ([], OK, "no engine runs"),
-        ([{"status": "starting"}], OK, "starting or stopping"),
-        ([USED, {"status": "silent", "pid": 8, "model": ""}], WARN, "used by 2 editors; process 8, auto, silent"),
-        ([{"status": "error", "pid": 8, "model": "tiny"}, USED], WARN, "process 7, tiny, ok, used by 2 editors"),
-    ],
-)
-def test_the_shared_engines_are_reported(
-    statuses: list[dict[str, object]], status: str, words: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(control, "statuses", lambda: statuses)
-    check = installation.shared_engines()
-    assert check.status == status and words in check.found
-    assert bool(check.fix) == (status == WARN)
 
 
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
