@@ -102,7 +102,7 @@ vsix: build/speclsp.vsix  ## the VS Code extension, ready for `code --install-ex
 
 # The extension carries the server's wheel for this machine: it installs its own version, and a user needs no compiler.
 SERVER := $(shell git ls-files speclsp models 2>/dev/null) pyproject.toml hatch_build.py constraints.txt
-build/speclsp.vsix: $(SERVER) $(VSCODE)/node_modules/.installed $(wildcard $(VSCODE)/src/*.ts $(VSCODE)/walkthrough/*.md $(VSCODE)/images/*.png $(VSCODE)/*.md $(VSCODE)/*.json $(VSCODE)/.vscodeignore)
+build/speclsp.vsix: $(SERVER) $(VSCODE)/node_modules/.installed $(wildcard $(VSCODE)/src/*.ts $(VSCODE)/walkthrough/*.md $(VSCODE)/images/*.* $(VSCODE)/*.md $(VSCODE)/*.json $(VSCODE)/.vscodeignore)
 	@mkdir -p build
 	@rm -rf $(VSCODE)/server && $(BIN)/python -m hatchling build -t wheel -d $(VSCODE)/server >/dev/null && cp constraints.txt $(VSCODE)/server
 	@$(NODE) && cd $(VSCODE) && npm run -s package -- --target "$$(node -p 'process.platform + "-" + process.arch')" --out '$(CURDIR)/$@'
