@@ -20,9 +20,9 @@ from speclsp.lsp.next_edit.changes.callees import CALLEE
 from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.replaced_types import TYPE
+from speclsp.lsp.next_edit.changes.shapes.shape_places import SHAPE
 from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
-    PHRASE,
     RENAME,
     Edit,
     Evidence,
@@ -31,9 +31,9 @@ from speclsp.lsp.next_edit.changes.substitutions import (
 )
 from speclsp.lsp.syntax.text_windows import WORD
 
-KINDS = (RENAME, PHRASE, LINES, TYPE, CALLEE, ARGUMENT)
+KINDS = (RENAME, LINES, TYPE, CALLEE, ARGUMENT, SHAPE)
 SIGNS: Mapping[str, int] = {
-    "once": -1, "once_lines": -1, "once_phrase": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
+    "once": -1, "once_lines": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
     "pure": 1, "distance": -1, "accepted": 1, "rejected": -1, "from_accepted": -1, "same_kind": 1,
 }  # fmt: skip
 FEATURES = (*KINDS, *SIGNS, "new_length", "left")
@@ -48,11 +48,11 @@ THRESHOLD = 0.64
 INTERCEPT = -1.489
 WEIGHTS: Mapping[str, float] = {
     "rename": -0.37,
-    "phrase": -0.998,
     "lines": 0.393,
     "type": 0.747,
     "callee": 0.593,
     "argument": 0.7,
+    "shape": 0.5,
     "once_lines": -0.049,
     "times": 0.572,
     "alike_around": 0.558,
@@ -120,7 +120,6 @@ class FeatureReader:
             kind: 1.0,
             "once": float(times == 1),
             "once_lines": float(times == 1 and kind == LINES),
-            "once_phrase": float(times == 1 and kind == PHRASE),
             "times": log2(max(1, min(times, MAX_TIMES))),
             "alike_around": max((common(around_place, change.surroundings[at]) for at, _ in offsets), default=0.0),
             "alike_line": max((common(new_words, line_words) for line_words in change.lines), default=0.0),

@@ -1,10 +1,8 @@
-"""The deterministic producer of next edits: applies a substitution of the last edits where the same thing stands.
+"""The deterministic producer of next edits: applies a change of the last edits where the same thing stands.
 
-    recent edits ─► learn ─► places ─► gate ─► role ─► filters ─► Proposal, or the reason for none
+    recent edits ─► places of each kind ─► gate ─► filters ─► Proposal, or the reason for none
 
-    gate       the change was made in the newest edit, and no place between was left as it was; after one time the
-               cursor has left the line; edit_likelihood.py finds the edit likely
-    role       tokens around it agree; the same kind of text (code, string, comment); an identifier in its scope
+    gate       the kind has proven the place, or edit_likelihood.py finds the edit likely
     filters    nothing of the last edits is undone; more than whitespace changes; the syntax gets no worse; no secret;
                at most 20 lines more
 
@@ -17,18 +15,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice, takewhile
+from itertools import islice
 from typing import NamedTuple
 
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit.changes.callees import callee_places
 from speclsp.lsp.next_edit.changes.calls.arguments import argument_places
-from speclsp.lsp.next_edit.changes.places import Place, occurrences, place_at, places
+from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import NotOffered, Recent
 from speclsp.lsp.next_edit.changes.renamed_names import Rename, renamed
+from speclsp.lsp.next_edit.changes.replaced_blocks import block_places
 from speclsp.lsp.next_edit.changes.replaced_types import type_places
-from speclsp.lsp.next_edit.changes.substitutions import PHRASE, RENAME, Edit, Evidence, Substitution, learn
+from speclsp.lsp.next_edit.changes.shapes.shape_places import shape_places
+from speclsp.lsp.next_edit.changes.substitutions import RENAME, Edit
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
 from speclsp.lsp.next_edit.recent_activity import same_grammar
 from speclsp.lsp.next_edit.renames.name_conflicts import FreeName
@@ -36,10 +36,9 @@ from speclsp.lsp.next_edit.renames.rename_places import Renames, renames
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
-from speclsp.lsp.syntax.languages import BY_NAME, record
-from speclsp.lsp.syntax.languages.keywords import definition, statement_words
+from speclsp.lsp.syntax.languages import record
 from speclsp.lsp.syntax.parser import SyntaxParser
-from speclsp.lsp.syntax.text_windows import common_ends, line_at
+from speclsp.lsp.syntax.text_windows import common_ends
 from speclsp.lsp.syntax.tree import SyntaxTree, load_query, query_sections
 from speclsp.lsp.visibility import secret_text
 from speclsp.plain_text import is_inside_word
@@ -48,12 +47,8 @@ PRODUCER = "rules"  # its name in explanations
 BUDGET_MS = 10.0  # of the processor; the last step may overrun it by a little
 WARM_UP_MS = 1000.0
 PREPARE_MS = 50.0
-MIN_TEXT = 8  # characters of a phrase in a comment or a string: short ones are words of a language
 MAX_ADDED_LINES = 20
-MEMBER_CHARACTERS = 15_000  # searched for definitions on either side of a place
-MIN_NAME_TIMES = 2
 MAX_JUDGED, MAX_CHECKED = 48, 6  # places whose probability is computed, and that are parsed
-PAIRED = ("()", "[]", "{}", '""', "''", "``")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +150,6 @@ class Producer:
             if not problem:
                 checked += 1
                 problem = text_problem(text[place.start : place.end], place.new)
-                if not problem and not place.is_proven:
-                    problem = role_problem(parse(place.start), place, text, uri)
                 problem = problem or error_problem(parse(place.start), place, left_ms)
             if problem:
                 state.report(place.substitution.kind, problem, place.start)
@@ -192,7 +185,8 @@ def candidates(recent: Recent, renamed: Renames) -> Iterator[Place]:
     yield from argument_places(recent)
     yield from callee_places(recent)
     yield from type_places(recent)
-    yield from repeated_places(recent, renamed)
+    yield from shape_places(recent)
+    yield from block_places(recent, renamed.explains)
 
 
 def by_scope(recent: Recent, uri: str, declined: Declined, free: set[FreeName]) -> Renames:
@@ -225,83 +219,6 @@ def report_renames(recent: Recent, listed: Sequence[Rename], result: Renames, tr
             recent.report(RENAME, reason, detail=detail if left else "")
 
 
-def repeated_places(recent: Recent, renamed: Renames) -> Iterator[Place]:
-    """The places of learned substitutions that pass the gate, without those that renames by scope have decided."""
-    learned, text = learn(recent.edits, recent.is_late), recent.text
-    kept = {key: evidence for key, evidence in learned.substitutions.items() if not renamed.explains(key)}
-    learned.substitutions, newest, cursor_line = kept, len(recent.edits) - 1, line_at(text, recent.cursor)
-    skipped: dict[Substitution, bool] = {}
-    statements = statement_words(recent.language.keywords)
-    listed = places(learned, text, recent.cursor, lambda place: is_wanted(place, newest, statements), recent.is_late)
-    for place in chain.from_iterable(whole(at_line) for _, at_line in groupby(listed, lambda place: place.start)):
-        if place.evidence.times > 1 or is_left(place, cursor_line):
-            if place.substitution not in skipped:
-                skipped[place.substitution] = is_skipped(place.substitution, place.evidence, text)
-            if not skipped[place.substitution]:
-                yield place
-
-
-def whole(at_line: Iterable[Place]) -> Iterator[Place]:
-    """The places of one line without those that make a part of another one's change, made as often as that."""
-    listed = list(at_line)
-    for place in sorted(listed, key=lambda place: -len(place.substitution.old)):
-        old, times = place.substitution.old, place.evidence.times
-        wider = (other for other in listed if other.substitution.kind == PHRASE and other.substitution.old != old)
-        if not any(old in other.substitution.old and other.evidence.times >= times for other in wider):
-            yield place
-
-
-# ── gate ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def is_wanted(place: Place, newest: int, statements: re.Pattern[str]) -> bool:
-    """True if the user made this change just now, and it is complete in itself. A name needs a second time.
-
-    After one time, a name that no scope explains is one of another object: `print(a)` is not `log.print(a)`.
-    """
-    substitution, evidence = place.substitution, place.evidence
-    if evidence.newest != newest or (substitution.kind == RENAME and evidence.times < MIN_NAME_TIMES):
-        return False
-    if not is_balanced(substitution.old) or not is_balanced(substitution.new):
-        return False
-    return substitution.kind != PHRASE or is_expression(substitution.old, substitution.new, statements)
-
-
-def is_left(place: Place, cursor_line: str) -> bool:
-    """True if the cursor has left the lines of the change: before, the user may still be typing them."""
-    lines = chain(place.substitution.new.split("\n"), (origin.line for origin in place.evidence.origins))
-    return cursor_line not in map(str.strip, lines)
-
-
-def is_expression(old: str, new: str, statements: re.Pattern[str]) -> bool:
-    """True if a phrase stands for another one in an expression, and does not turn one statement into another."""
-    old, new = old.strip(), new.strip()
-    cut = not new or old[0] in ",=" or old[-1] in ",=:" or new[-1] in "=:"
-    return not cut and statements.findall(old) == statements.findall(new)
-
-
-def is_balanced(piece: str) -> bool:
-    """True if a piece of code closes as many brackets and quotes as it opens."""
-    return all(
-        piece.count(pair[0]) == piece.count(pair[1]) if pair[0] != pair[1] else piece.count(pair[0]) % 2 == 0
-        for pair in PAIRED
-    )
-
-
-def is_skipped(substitution: Substitution, evidence: Evidence, text: str) -> bool:
-    """True if a place of a substitution was left as it was, between the first such change and the last one."""
-    lines = dict.fromkeys(origin.line for origin in evidence.origins)
-    changed = [offset for line in lines if (offset := text.find(line)) >= 0]
-    if not changed:
-        return False
-    high = max(text.rfind(line) for line in lines)
-    low = text.rfind("\n", 0, min(changed)) + 1
-    return any(
-        place_at(substitution, evidence, text, start) is not None
-        for start in occurrences(substitution, text, low, high)
-    )
-
-
 # ── filters ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -314,26 +231,6 @@ def text_problem(old: str, new: str) -> str:
     return ""
 
 
-def role_problem(tree: SyntaxTree | None, place: Place, text: str, uri: str) -> str:
-    """The reason why the same text means something else at a place; "" where it does not. Without a tree it does."""
-    if tree is None:
-        return Reason.NO_REPEAT
-    substitution = place.substitution
-    changed = [  # (start of the line, start of the new tokens) wherever the user made the change in this document
-        (offset, offset + max(origin.line.find(substitution.new), 0))
-        for origin in place.evidence.origins
-        if origin.uri == uri and (offset := text.find(origin.line)) >= 0
-    ]
-    kind, kinds = tree.kind_at(place.changed_at(text) + 1), {tree.kind_at(at + 1) for _, at in changed}
-    if substitution.kind in (RENAME, PHRASE) and kinds and kind not in kinds:
-        return Reason.NO_REPEAT
-    if substitution.kind == PHRASE and kind != "code" and len(substitution.old) < MIN_TEXT:
-        return Reason.NO_REPEAT
-    if substitution.kind == RENAME and not is_renamed(tree, place, text, [line for line, _ in changed]):
-        return Reason.NO_REPEAT
-    return ""
-
-
 def error_problem(tree: SyntaxTree | None, place: Place, left_ms: Callable[[], float]) -> str:
     """The reason why an edit breaks the syntax at its place; "" where it does not. Without a tree nothing fits."""
     if tree is None or left_ms() <= 0:
@@ -342,28 +239,6 @@ def error_problem(tree: SyntaxTree | None, place: Place, left_ms: Callable[[], f
     if errors is None:  # no time is left
         return Reason.NO_REPEAT
     return "" if errors <= tree.count_errors() else Reason.BREAKS
-
-
-def is_renamed(tree: SyntaxTree, place: Place, text: str, changed: Sequence[int]) -> bool:
-    """True if the identifier was renamed, and means the same here as at the changed places.
-
-    Its definition has the new name, and none has the old one: in the scope that all changes are in, or for a member
-    (`x.name`) in the text around the place. With the definition in another file, a rename looks like another call.
-    """
-    old, new = place.substitution.old, place.substitution.new
-    low, high = max(0, place.start - MEMBER_CHARACTERS), place.start + MEMBER_CHARACTERS
-    if changed and f".{old}" not in text[place.start : place.end]:
-        scopes = [[(scope.start, scope.end) for scope in tree.enclosing(offset)] for offset in changed]
-        shared = [levels[0] for levels in takewhile(lambda levels: len({*levels}) == 1, zip(*scopes, strict=False))]
-        if shared:
-            low, high = max(low, shared[-1][0]), min(high, shared[-1][1])
-        if not low <= place.start < high:
-            return False
-    if text.find(new, low, high) < 0:
-        return False
-    words = BY_NAME[tree.grammar].keywords
-    defines_old, defines_new = (definition(words, name).search(text, low, high) for name in (old, new))
-    return defines_new is not None and defines_old is None
 
 
 def minimal(place: Place, text: str) -> Proposal:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS
-from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Edit, Origin
+from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS, Place
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Edit, Evidence, Origin, Substitution
 from speclsp.lsp.syntax.languages.keywords import definition
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.text_windows import line_end, line_start, match_starts
@@ -95,6 +95,33 @@ class Recent:
         """The offsets between the first and the last changed line where a pattern still matches."""
         starts = [at for origin in origins if (at := self.text.find(origin.line)) >= 0]
         return list(match_starts(pattern, literal, self.text, min(starts), max(starts))) if starts else []
+
+    def evidence(self, changes: Sequence[Change]) -> Evidence:
+        """The evidence that some changes are, the newest edit's among them."""
+        origins = [Origin(self.edits[change.edit].uri, change.new) for change in changes]
+        return Evidence(sum(change.times for change in changes), len(self.edits) - 1, origins)
+
+    def rewritten_lines(
+        self,
+        pattern: re.Pattern[str],
+        substitution: Substitution,
+        evidence: Evidence,
+        rewritten: Callable[[int, str], str],
+        is_proven: bool,
+    ) -> Iterator[Place]:
+        """The nearest lines that `rewritten(start, line)` changes; none if the user passed one and left it as it was.
+
+        Every match of the pattern, one in each such line, begins with the substitution's old text.
+        """
+        passed = self.lines_at(self.passed(pattern, substitution.old, evidence.origins))
+        if any(rewritten(start, line) != line for start, line in passed):
+            return
+        for start, line in self.lines_with(pattern, substitution.old):
+            if self.is_late():
+                return
+            new = rewritten(start, line)
+            if new != line:
+                yield Place(start, start + len(line), new, substitution, evidence, is_proven=is_proven)
 
     def defines(self, name: str) -> bool:
         """True if the text defines or imports a name, in any scope."""

@@ -62,14 +62,12 @@ def type_places(recent: Recent) -> Iterator[Place]:
     for key in meant:
         evidence = Evidence(counts[key], len(recent.edits) - 1, origins)
         pattern = _type_pattern(key, rules)
-        if any(_is_type(recent, at) for at in recent.passed(pattern, key[0], origins)):
-            continue
-        for start, line in recent.lines_with(pattern, key[0]):
-            if recent.is_late():
-                return
-            new, match = _rewritten(line, written, rules), pattern.search(line)
-            if new != line and match is not None and _is_type(recent, start + match.start()):
-                yield Place(start, start + len(line), new, Substitution(TYPE, *key), evidence)
+
+        def rewritten(start: int, line: str, pattern: re.Pattern[str] = pattern) -> str:
+            match = pattern.search(line)
+            return _rewritten(line, written, rules) if match and _is_type(recent, start + match.start()) else line
+
+        yield from recent.rewritten_lines(pattern, Substitution(TYPE, *key), evidence, rewritten, is_proven=False)
 
 
 def _type_pattern(key: Replacement, rules: TypeRules) -> re.Pattern[str]:

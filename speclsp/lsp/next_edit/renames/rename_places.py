@@ -14,7 +14,6 @@ from speclsp.lsp.next_edit.changes.renamed_names import Rename
 from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
     MAX_LINE_CHARACTERS,
-    PHRASE,
     RENAME,
     Evidence,
     Substitution,
@@ -39,7 +38,7 @@ class Renames:
 
     def explains(self, substitution: Substitution) -> bool:
         """True if a substitution does nothing but the resolved renames: the scope has decided about its places."""
-        if substitution.kind not in (RENAME, PHRASE, LINES):
+        if substitution.kind not in (RENAME, LINES):
             return False
         renamed = substitution.old
         for old, new in self.resolved:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.shapes.shape_places import SHAPE
 from speclsp.lsp.next_edit.changes.substitutions import (
     LINES,
-    PHRASE,
     RENAME,
     Edit,
     Evidence,
@@ -40,7 +40,7 @@ LINE, CHANGED = "    total = price(item, tax)", "    total = price(item, tax, ra
 TEXT = f"def a():\n{CHANGED}\n    return total\n\n\ndef b():\n{LINE}\n    return total\n"
 START = TEXT.index(LINE + "\n")
 EDIT = Edit(URI, "python", f"{LINE}\n", f"{CHANGED}\n")
-KIND = st.sampled_from((LINES, PHRASE))
+KIND = st.sampled_from((LINES, SHAPE))
 
 
 def features(kind: str = LINES, times: int = 1, chain: Chain = NO_CHAIN, text: str = TEXT) -> dict[str, float]:
@@ -68,7 +68,7 @@ def test_every_weight_has_a_feature_and_the_sign_that_it_must_have():
 
 
 def test_every_feature_of_a_place_is_named():
-    assert features(PHRASE).keys() - {PHRASE} == set(FEATURES) - set(KINDS)
+    assert features(SHAPE).keys() - {SHAPE} == set(FEATURES) - set(KINDS)
 
 
 def test_a_place_in_like_reader_is_likelier_and_a_proven_one_is_shown_unjudged():
@@ -87,7 +87,7 @@ def test_a_rejection_ends_the_chain_until_the_change_is_made_again_and_its_place
     substitution = Substitution(kind, LINE.strip(), CHANGED.strip())
     place = Place(START, START + len(LINE), CHANGED, substitution, Evidence(1, 0, []))
     offers.rejected(offers.add(Found(document, Proposal(START, START + len(LINE), CHANGED, place))).id)
-    other = Place(START, START + len(LINE), CHANGED, Substitution(PHRASE, "tax", "tax, rate"), Evidence(1, 0, []))
+    other = Place(START, START + len(LINE), CHANGED, Substitution(SHAPE, "tax", "tax, rate"), Evidence(1, 0, []))
     assert offers.chain(document, 0, replace(other, evidence=Evidence(2))) == Chain()
     assert offers.declined(document, 0, place) == offers.declined(document, 0, other) == Reason.DECLINED
     again = Place(0, 0, "", substitution, Evidence(2, 0, []))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.edited_document import AMPLE_MS, EditDesk
 
-from speclsp.lsp.next_edit.changes.substitutions import LINES, PHRASE, RENAME, Edit, Substitution, learn
+from speclsp.lsp.next_edit.changes.recent_changes import Change
+from speclsp.lsp.next_edit.changes.shapes.shape_places import line_change
+from speclsp.lsp.next_edit.changes.substitutions import LINES, Edit
 from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -28,49 +29,19 @@ class Desk(EditDesk):
         self.cursor = start
 
 
-def learned(*lines: tuple[str, str]) -> set[Substitution]:
-    return set(learn([Edit(URI, "python", f"{old}\n", f"{new}\n") for old, new in lines]).substitutions)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "substitution"),
-    [
-        ("total = add(price)", "total = sum_of(price)", Substitution(RENAME, "add", "sum_of")),
-        ("x = open_file", "x = shared.file", Substitution(PHRASE, "open_file", "shared.file")),
-        (
-            "do_it(now_or_never)",
-            "log(now_or_never, 3)",
-            Substitution(LINES, "do_it(now_or_never)", "log(now_or_never, 3)"),
-        ),
-    ],
-)
-def test_a_changed_line_teaches_its_substitution(old: str, new: str, substitution: Substitution):
-    assert substitution in learned((old, new))
-
-
 def test_whitespace_and_long_lines_teach_nothing():
-    assert learned(("a = 1", "a  =  1")) == set()
-    assert learned(("value = 1" + " + 1" * 200, "other = 1" + " + 1" * 200)) == set()
+    for old, new in (("a = 1", "a  =  1"), ("value = 1" + " + 1" * 200, "other = 1" + " + 1" * 200)):
+        assert Edit(URI, "python", f"{old}\n", f"{new}\n").changed_lines == ()
 
 
-@given(st.lists(st.tuples(st.sampled_from(["Node", "next_of", "b"]), st.sampled_from("*&(,)=."), st.integers(0, 8))))
-def test_moved_blanks_teach_at_most_blanks(pieces: list[tuple[str, str, int]]):
-    blanks = [(" " * (at & 1), " " * (at >> 1 & 1), " " * (at >> 2 & 1)) for *_, at in pieces]
-    old = "".join(
-        f"{name}{before}{mark}{after}" for (name, mark, _), (before, after, _) in zip(pieces, blanks, strict=True)
-    )
-    new = "".join(f"{name}{mark}{after}" for (name, mark, _), (*_, after) in zip(pieces, blanks, strict=True))
-    for substitution in learned((old, new)):
-        assert substitution.old.replace(" ", "") == substitution.new.replace(" ", "")
+@given(st.lists(st.tuples(st.sampled_from(["Node", "next_of", "b"]), st.sampled_from("*&(=."), st.integers(0, 8))))
+def test_moved_blanks_have_no_shape(pieces: list[tuple[str, str, int]]):
+    old = "".join(f"{name} {mark} " for name, mark, _ in pieces)
+    new = "".join(f"{name}{' ' * (at & 1)}{mark}{' ' * (at >> 1)}" for name, mark, at in pieces)
+    assert line_change(Change(old, new, 0, 2)) is None
 
 
-def test_a_change_beside_blanks_that_move_is_learned():
-    taught = learned(("Node *first = root;", "Node* first = top_node;"))
-    assert Substitution(RENAME, "root", "top_node") in taught
-    assert not any(substitution.old == "Node" for substitution in taught)
-
-
-def test_a_phrase_is_offered_at_the_next_place_after_its_second_change():
+def test_a_shape_is_offered_at_the_next_place_after_its_second_change():
     desk = Desk(KEYS)
     assert desk.propose() == Reason.NO_RECENT_EDIT
     desk.change("open_file", "shared.file", 0)
@@ -94,11 +65,11 @@ def test_the_same_line_is_offered_wherever_it_stands_once_the_cursor_has_left_it
     assert desk.applied(proposal) == text.replace("address)", "address, retry)")
 
 
-def test_a_phrase_in_other_surroundings_is_unlikely_after_one_time():
-    desk = Desk("first = lib.read(open_file, 0)\n" + "pass\n" * 9 + "    other.write(1, go(open_file, last, 2))\n")
+def test_one_change_of_tokens_is_no_rule():
+    desk = Desk(KEYS)
     desk.change("open_file", "shared.file", 0)
-    desk.cursor = desk.offset(1)
-    assert desk.propose() == Reason.UNLIKELY
+    desk.cursor = desk.offset(2)
+    assert desk.propose() == Reason.NO_REPEAT
 
 
 def test_a_place_that_the_user_passed_means_that_the_change_is_no_rule():

@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclsp.lsp.next_edit.changes.substitutions import Edit, Substitution, learn
+from speclsp.lsp.next_edit.changes.substitutions import Edit
 from speclsp.lsp.next_edit.producer import Producer, Proposal
 from speclsp.lsp.syntax.text_windows import equal_line_starts, line_pattern, match_starts
 
@@ -42,25 +42,6 @@ def test_a_search_for_equal_lines_has_the_matches_of_finditer(text: str, content
     low, high = min(bounds[0], len(text)), min(bounds[1], len(text))
     plain = [match.start() for match in line_pattern(content).finditer(text, low, high)]
     assert list(equal_line_starts(content, text, low, high)) == plain
-
-
-def is_contradicted(key: Substitution, newest: int, others: dict[Substitution, int]) -> bool:
-    """The definition: another edit, not earlier, did the reverse or changed the same text into something else."""
-    return any(
-        other != key
-        and other.kind == key.kind
-        and number >= newest
-        and ((other.old, other.new) == (key.new, key.old) or other.old == key.old)
-        for other, number in others.items()
-    )
-
-
-@given(EDITS)
-def test_what_is_learned_is_what_no_later_edit_contradicts(edits: list[tuple[str, str, int]]):
-    recent = [Edit(URI, "python", old, new, times=times) for old, new, times in edits]
-    newest = {key: number for number, edit in enumerate(recent) for key, _ in edit.substitutions}
-    expected = {key for key, number in newest.items() if not is_contradicted(key, number, newest)}
-    assert set(learn(recent).substitutions) == expected
 
 
 @settings(deadline=None)
