@@ -142,7 +142,7 @@ def parameters(tree: SyntaxTree, function: Call, items: Sequence[Item]) -> list[
     is_static = STATIC.search(tree.text, max(0, function.at - MAX_DECORATORS), function.at) is not None
     has_self = is_python and bool(function.owner) and not is_static
     for number, item in enumerate(items):
-        is_self = number == 0 and (has_self or item.name in ("self", "this") or item.text == "void")
+        is_self = number == 0 and (has_self if is_python else item.name in ("self", "this") or item.text == "void")
         is_named_only = is_named_only or item.text == "*"
         if is_self or (is_python and item.text in ("*", "/")):
             continue
