@@ -117,7 +117,7 @@ class ArgumentSearch:
         if present is None:
             return
         is_old, is_new = fits(change.old, present), fits(change.new, present)
-        if change.order or (is_old and not is_new):
+        if is_old and (change.order or not is_new):
             yield from self._place(function, signature_pieces(self.resolver, change, function, present), change, True)
         elif is_new and not is_old and change.added >= 0:
             name = change.new[change.added].name

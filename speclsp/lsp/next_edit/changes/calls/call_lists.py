@@ -208,5 +208,6 @@ def removed(call: Call, at: int) -> list[Piece]:
 
 def moved(items: Sequence[Item], order: Sequence[int]) -> list[Piece]:
     """The replacements that give the first items another order; none if others would have to move too."""
-    pieces = [(items[n].start, items[n].end, items[old].text) for n, old in enumerate(order) if n != old]
-    return pieces if {*order} == {*range(len(order))} else []
+    if {*order} != {*range(len(order))}:
+        return []
+    return [(items[n].start, items[n].end, items[old].text) for n, old in enumerate(order) if n != old]

@@ -47,7 +47,7 @@ def signature_pieces(resolver: CallResolver, change: Changed, function: Call, pr
     if change.order:
         names = [path[1] if (path := PATH.fullmatch(item.text)) else "" for item in change.old]
         is_named = all(number == old or names[old] == present[old].name for number, old in enumerate(change.order))
-        return moved(present, change.order) if is_named and len(present) == len(names) and not is_grouped else []
+        return moved(present, [*change.order, *range(len(names), len(present))]) if is_named and not is_grouped else []
     if change.removed >= 0:
         name = change.old[change.removed].name or present[change.removed].name
         is_used = not body[1] or re.search(rf"\b{name}\b", text[slice(*body)]) is not None
