@@ -42,6 +42,7 @@ import { setContextKey } from "./walkthrough";
 const SETTLE_MS = 300; // pause after the last change, before a request
 const COMPUTED_MS = 3000; // limit of the tail while the next edit is computed
 const DONE_MS = 1000; // limit of the tail while "done" is shown
+const BOX_LINES = 3; // below an edit, for a box with its new text
 const VISIBLE = "speclsp.nextEditVisible";
 const TAIL = "speclsp.nextEditTail"; // true while a further Tab is swallowed
 const REJECTED = "speclsp.didRejectEdit"; // the server's command
@@ -136,7 +137,7 @@ export class NextEdits implements Disposable {
     if (!shown.jumped && isFar(edit, editor.selection.active.line, editor.visibleRanges)) {
       shown.jumped = true;
       editor.selection = new Selection(range.start, range.start);
-      return editor.revealRange(range); // with the least scrolling
+      return editor.revealRange(new Range(range.start, range.end.translate(BOX_LINES))); // with the least scrolling
     }
     this.applyingTo = editor.document;
     this.beginTail(editor.document);

@@ -389,10 +389,11 @@ end
 
 specs["the edit is drawn exactly where its key acts: not in a macro, a selection, Replace mode or a read-only buffer"] = function(n)
   shown(n)
-  n:lua("vim.keymap.set({ 'n', 'x' }, '<Tab>', '<Cmd>let g:tabs = get(g:, \"tabs\", 0) + 1<CR>')")
+  n:lua("vim.keymap.set({ 'n', 'x', 's' }, '<Tab>', '<Cmd>let g:tabs = get(g:, \"tabs\", 0) + 1<CR>')")
   for i, keys in ipairs({
     { "qa", "q" },
     { "v", "<Esc>" },
+    { "gh", "<Esc>" },
     { "V", "<Esc>" },
     { "<C-v>", "<Esc>" },
     { "R", "<Esc>", typed = "no Tab" },
