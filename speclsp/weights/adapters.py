@@ -148,12 +148,8 @@ def sum_of_weights(directory: Path) -> str:
     """The sum that names the weights in a model's directory: that of the file they were published in.
 
     Of several safetensors files it is the sum of the text "SHA-256, two spaces, name, newline" for each, by name: what
-    `LC_ALL=C sha256sum *.safetensors | sha256sum` prints. The manifest of a converted GGUF has its sum. Raises
-    AdapterError.
+    `LC_ALL=C sha256sum *.safetensors | sha256sum` prints. Raises AdapterError.
     """
-    made_from = model_directory.manifest(directory).get("made_from")
-    if isinstance(made_from, str):
-        return made_from
     recorded = model_directory.sums_of(directory)
     names = [file.name for file in model_directory.weight_files(directory)]
     try:

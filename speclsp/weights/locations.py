@@ -128,13 +128,11 @@ def others_gguf(weights: Weights) -> Path | None:
 
 
 def is_current(directory: Path, weights: Weights) -> bool:
-    """True when the directory holds the revision or the GGUF that the card names, or a conversion of that GGUF."""
+    """True when the directory holds the revision or the GGUF that the card names."""
     if not os.path.lexists(directory / model_directory.MANIFEST):
         return False
     if model_directory.unread_manifest(directory, ""):
         return True  # `damage` names the obstacle; a second download would hide it
-    manifest = model_directory.manifest(directory)
     if weights.format == "gguf":
-        sums = model_directory.sums_of(directory)
-        return sums.get(weights.files[0].name, manifest.get("made_from")) == weights.files[0].sha256
-    return not weights.revision or manifest.get("revision") == weights.revision
+        return model_directory.sums_of(directory).get(weights.files[0].name) == weights.files[0].sha256
+    return not weights.revision or model_directory.manifest(directory).get("revision") == weights.revision

@@ -1,6 +1,6 @@
 """`speclsp setup`: from an installed package to a first suggestion.
 
-    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► config.toml
+    choose a model ─► check memory ─► ask ─► download ─► test completion ─► config.toml
     ─► lines for editors
 
 Every step can be repeated: a complete download is kept, an interrupted one continues, and `model` is written only where
@@ -34,8 +34,7 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
         bar.step(0.0, "choosing a model for this machine")
         card, why = cpu_speed.choose_card(config, download=True)
     machine = sizes.measure_machine(config)
-    disk = terminal.in_size(machine.disk_bytes)
-    print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
+    print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free")
     if problem := gpus.pick_device(config.device)[1]:
         print(f"GPU:     {problem}")
     print(f"Model:   {card.name} ({card.licence}), {why.removeprefix(f'{card.name}, ')}")

@@ -1,7 +1,7 @@
 """Table of `speclsp models list`: size, memory, licence, fit and state of every model.
 
 NAME     a model; `*` marks the one that the settings select
-FITS     yes | no memory | no disk | no torch, on this machine now
+FITS     yes | no memory | no torch, on this machine now
 STATUS   built in | downloaded | partial | damaged | not downloaded; and the size of prepared weights
 """
 

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.weights.faulty_hub import packed
 from support.weights.wheel_index import Shop, digest
 
 from speclsp.errors import WeightsError
@@ -99,25 +98,6 @@ def test_a_directory_of_another_or_of_no_download_is_replaced(shop: Shop, change
         manifest.write_text(json.dumps(content))
     assert store.path(shop.weights) is None
     assert shop.ensure() == store.path(shop.weights) is not None
-
-
-def test_a_directory_that_an_earlier_version_converted_is_used_without_a_download(shop: Shop) -> None:
-    directory = shop.ensure()
-    before = shop.requested_parts()
-    (directory / "model.gguf").unlink()
-    (directory / "model.safetensors").write_bytes(packed({}, b""))
-    names = ("config.json", "tokenizer.json", "model.safetensors")
-    content = {
-        "made_from": shop.weights.files[0].sha256,
-        "files": {
-            name: {"bytes": (directory / name).stat().st_size, "sha256": digest((directory / name).read_bytes())}
-            for name in names
-        },
-    }
-    model_directory.write_manifest(directory, content)
-    assert shop.ensure(repair=True) == shop.ensure() == directory
-    assert adapters.sum_of_weights(directory) == shop.weights.files[0].sha256
-    assert shop.requested_parts() == before
 
 
 def test_the_bundled_models_are_always_installed_and_echo_needs_no_weights() -> None:

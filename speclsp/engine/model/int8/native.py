@@ -290,12 +290,6 @@ class NativeDecoder(CachedModel):
         """Memory of the linears' weights and the embedding in MiB."""
         return (self.weight_bytes + self.embedding_bytes) / 2**20
 
-    @property
-    def kv_mib(self) -> float:
-        """Memory of the KV cache in MiB."""
-        slots = sum(part.nbytes for kv in self._kv.values() for part in kv) / 2**20
-        return slots + self.archive.mib
-
     def read_weights(self, rows: int = 1) -> None:
         """Only a pass's matrix products, from arbitrary inputs: the memory-bandwidth bound of a round."""
         self._library.speclsp_read_weights(self._model, rows)
