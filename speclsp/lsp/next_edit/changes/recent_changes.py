@@ -15,6 +15,7 @@ from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.text_windows import line_end, line_start, match_starts
 from speclsp.lsp.syntax.tree import SyntaxTree
 
+Rewritten = Callable[[int, str], str]  # (start, line) -> the new line
 Parse = Callable[[int], SyntaxTree | None]  # the tree around an offset
 
 
@@ -102,26 +103,18 @@ class Recent:
         return Evidence(sum(change.times for change in changes), len(self.edits) - 1, origins)
 
     def rewritten_lines(
-        self,
-        pattern: re.Pattern[str],
-        substitution: Substitution,
-        evidence: Evidence,
-        rewritten: Callable[[int, str], str],
-        is_proven: bool,
+        self, pattern: re.Pattern[str], change: Substitution, evidence: Evidence, rewritten: Rewritten, is_proven: bool
     ) -> Iterator[Place]:
         """The nearest lines that `rewritten(start, line)` changes; none if the user passed one and left it as it was.
 
         Every match of the pattern, one in each such line, begins with the substitution's old text.
         """
-        passed = self.lines_at(self.passed(pattern, substitution.old, evidence.origins))
-        if any(rewritten(start, line) != line for start, line in passed):
-            return
-        for start, line in self.lines_with(pattern, substitution.old):
-            if self.is_late():
-                return
-            new = rewritten(start, line)
+        passed = self.lines_at(self.passed(pattern, change.old, evidence.origins))
+        is_left = any(rewritten(start, line) != line for start, line in passed)
+        for start, line in self.lines_with(pattern, change.old) if not is_left else ():
+            new = rewritten(start, line) if not self.is_late() else line
             if new != line:
-                yield Place(start, start + len(line), new, substitution, evidence, is_proven=is_proven)
+                yield Place(start, start + len(line), new, change, evidence, is_proven=is_proven)
 
     def defines(self, name: str) -> bool:
         """True if the text defines or imports a name, in any scope."""

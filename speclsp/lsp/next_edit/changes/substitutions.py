@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 RENAME, LINES = "rename", "lines"
-MIN_NAME = 3  # characters of an identifier that a substitution is about
 MAX_LINE_CHARACTERS = 300
 MAX_BLOCK_LINES = 8  # of replaced lines
 MIN_BLOCK_CHARACTERS = 12
 MIN_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
-NAME = re.compile(r"[^\W\d]\w*\Z")
+NAME, LONG_NAME = re.compile(r"[^\W\d]\w*\Z"), re.compile(r"\b[^\W\d]\w{2,}")
 OpCode = tuple[str, int, int, int, int]  # of difflib
 
 
@@ -136,28 +135,19 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
 def is_block(old: Sequence[str], new: Sequence[str]) -> bool:
     """True if a replaced block is short, and characteristic enough to be the same thing elsewhere."""
     characters = sum(len(line.strip()) for line in old)
-    names = [token for line in old for token in TOKEN.findall(line) if is_name(token)]
-    lines = max(len(old), len(new))
-    return lines <= MAX_BLOCK_LINES and characters >= MIN_BLOCK_CHARACTERS and len(names) >= 2
+    names = LONG_NAME.findall("\n".join(old))
+    return max(len(old), len(new)) <= MAX_BLOCK_LINES and characters >= MIN_BLOCK_CHARACTERS and len(names) >= 2
 
 
 def unindented(lines: Sequence[str]) -> str:
     """Lines joined by newlines, without the indentation of the first one."""
-    indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())] if lines else ""
+    indent = indentation(lines[0]) if lines else ""
     return "\n".join(line.removeprefix(indent) for line in lines)
-
-
-# ── the tokens of one line ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def differences(old: Sequence[str], new: Sequence[str]) -> list[OpCode]:
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return [code for code in matcher.get_opcodes() if code[0] != "equal"]
-
-
-def is_name(token: str) -> bool:
-    """True for an identifier long enough to be characteristic."""
-    return len(token) >= MIN_NAME and NAME.match(token) is not None
 
 
 def indentation(line: str) -> str:

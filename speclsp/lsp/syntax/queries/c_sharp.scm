@@ -135,3 +135,10 @@
 (invocation_expression function: (_) @callee) @typed
 [(parenthesized_expression (_) @same) (await_expression (_) @same)] @typed
 (element_access_expression expression: (_) @element) @typed
+
+;; types
+[(variable_declaration type: (_) @type)
+ (parameter type: (_) @type)
+ (property_declaration type: (_) @type)
+ (method_declaration returns: (_) @type)
+ (type_argument_list (_) @type)]

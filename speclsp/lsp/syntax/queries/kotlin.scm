@@ -100,3 +100,6 @@
 [(parenthesized_expression (_) @same) (unary_expression argument: (_) @same)] @typed
 (as_expression right: (_) @is) @typed
 (index_expression . (_) @element) @typed
+
+;; types
+(user_type) @type

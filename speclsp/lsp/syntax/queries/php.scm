@@ -72,3 +72,6 @@
 (variable_name (name) @name @namespace.variable)
 (dynamic_variable_name (name) @name @namespace.variable)
 (name) @name
+
+;; types
+[(named_type) (primitive_type)] @type

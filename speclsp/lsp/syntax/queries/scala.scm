@@ -63,3 +63,6 @@
 (package_identifier (identifier) @member)
 (stable_type_identifier (_) (type_identifier) @member)
 [(identifier) (type_identifier)] @name
+
+;; types
+(type_identifier) @type

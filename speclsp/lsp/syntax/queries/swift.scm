@@ -61,3 +61,6 @@
 (import_declaration (identifier (simple_identifier) @member))
 (user_type (type_identifier) . (type_identifier) @member)
 [(simple_identifier) (type_identifier)] @name
+
+;; types
+(user_type) @type

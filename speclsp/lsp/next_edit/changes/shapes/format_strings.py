@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.places import Place
-from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
+from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.next_edit.changes.substitutions import Substitution
 
 STRING = r"""(?<!\w)(?:"[^"\\\n]*"|'[^'\\\n]*')"""
@@ -75,12 +75,16 @@ def _template(text: str) -> str | None:
 
 
 def converted_places(recent: Recent, kind: str, times: int) -> Iterator[Place]:
-    """The lines that a conversion changes which the user has changes so often, the nearest first."""
+    """The lines that a conversion changes which the user has made so often, with the same quotes or others."""
     for convert in CONVERSIONS.get(recent.language.name, ()):
-        changes = [change for change in recent.changes if is_made(convert, change)]
-        if sum(change.times for change in changes) < times or changes[-1] not in recent.newest:
-            continue
+        changes = [
+            change
+            for change in recent.changes
+            if convert(change.old).replace("'", '"') == change.new.replace("'", '"') != change.old
+        ]
         evidence, literal = recent.evidence(changes), re.compile(re.escape(convert.literal))
+        if evidence.times < times or changes[-1] not in recent.newest:
+            continue
 
         def rewritten(start: int, line: str, convert: Conversion = convert) -> str:
             match, tree = convert.pattern.search(line), recent.parse(start)
@@ -88,8 +92,3 @@ def converted_places(recent: Recent, kind: str, times: int) -> Iterator[Place]:
             return convert(line) if is_code else line
 
         yield from recent.rewritten_lines(literal, Substitution(kind, convert.literal, ""), evidence, rewritten, True)
-
-
-def is_made(convert: Conversion, change: Change) -> bool:
-    """True if a change is a conversion. The quotes may change with it."""
-    return convert(change.old).replace("'", '"') == change.new.replace("'", '"') != change.old

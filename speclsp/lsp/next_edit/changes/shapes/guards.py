@@ -1,4 +1,4 @@
-"""Guards of an edit that repeats a shape: the role of a literal, assignments of a variable, the function around.
+"""Guards of an edit that repeats a shape: a literal's role, a variable's assignments, the function around, its awaits.
 
 A literal has the role that its surroundings give it: the callee with the number of the argument, and the key or the
 name that it is assigned to. What the changed literals have in common of it, a place must have too.
@@ -7,11 +7,10 @@ name that it is assigned to. What the changed literals have in common of it, a p
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
-from speclsp.lsp.next_edit.changes.shapes.awaited_calls import function_around, header, may_await
 from speclsp.lsp.next_edit.changes.substitutions import indentation
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.text_windows import common_ends, line_end, line_start
@@ -21,12 +20,24 @@ DECLARATIONS = {("var", "const"), ("let", "const"), ("var", "let"), ("var", "val
 QUOTES = ('"', "'", "`")
 MIN_TYPO, MAX_WRONG = 5, 2  # characters of a misspelt word, and of its part that is wrong
 MAX_REACH, MAX_NAME = 400, 80  # characters left of a literal that are searched for its call; of a callee
+MAX_CALLS, CALLS_CHARACTERS = 24, 15_000  # nearest to the cursor; searched on either side of it
+MAX_HEADER = 600  # characters
+AWAITED = re.compile(r"\bawait\s+([\w$.]+)\(|([\w:.]+)\((?:[^()]|\([^()]*\))*\)\.await\b")
+ASYNC = re.compile(
+    r"\basync\s+(?:def|function|fn)\s+(\w+)\s*\((\s*&?(?:mut )?self)?|\b(?:const|let)\s+(\w+)\s*=\s*async\b"
+    r"|(?m:^[ \t]+(?:static )?async\s+(\w+)\()"
+)
+MODIFIERS = re.compile(
+    r"(?:(?:pub(?:\([\w ]+\))?|export|default|public|private|protected|internal|static|override)\s+)*"
+)
+NEVER_ASYNC = re.compile(r"(?:constructor|get|set|lambda)\b|[^(]*\b__\w+__\(|[^(]*[^\w>(]\(|\(")
+DECLARES = re.compile(r"\b(?:await|async|def|function|fn|new|void)\s+\Z")
 LITERAL = re.compile(r"\d[\w.]*|[Tt]rue|[Ff]alse|None|null|nil|undefined")
 STRING = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`""")
 KEY = re.compile(r"""(?:([\w$-]+)["']?\s*:|([\w$.]+)\s*(?::[^=:,()]+)?:?=)\s*[{&]?[a-zA-Z]{0,2}\Z""")
 CALLEE = re.compile(r"([\w$.:!]+)\s*\Z")
 EXPECTED = re.compile(r"(?i)\bassert|\bexpect|\bshould|\bwant|\bexact|equals?\b|\.to(?:be|match|throw|contain)|[=!]=")
-ASSIGNED = re.compile(r"\s*(?:[-+*/%&|^?<>]{0,3}=(?![=>])|\+\+|--|(?:of|in)\b|[\w\s,.$]*[\]}]\s*=(?![=>]))")
+ASSIGNED = re.compile(r"\s*(?:[-+*/%&|^?<>]{0,3}=(?![=>])|\+\+|--|(?:of|in)\b|[\w\s,.$]{0,99}[\]}]\s*=(?![=>]))")
 DECLARED = re.compile(
     r"\s+([\w$]+|[\[{][^=]*[\]}])\s*(?::[^=]+)?(?:=(?![=>])|\b(?:of|in)\b)(?!.*,\s*[\w$]+\s*=(?![=>]))"
 )
@@ -63,7 +74,7 @@ def kind_at(recent: Recent, offset: int) -> str:
 
 def spot_at(text: str, offset: int, kind: str = "") -> Spot:
     """The spot of an offset. Without a kind the quotes of its line decide."""
-    start, string = line_start(text, offset), string_around(text, offset)
+    start, string = max(line_start(text, offset), offset - MAX_REACH), string_around(text, offset)
     at, callee, depth, arguments = string.start() if string else offset, "", 0, 0
     for position in range(at - 1, max(-1, at - MAX_REACH), -1):
         character = text[position]
@@ -79,7 +90,8 @@ def spot_at(text: str, offset: int, kind: str = "") -> Spot:
 
 
 def string_around(text: str, offset: int) -> re.Match[str] | None:
-    strings = STRING.finditer(text, line_start(text, offset), line_end(text, offset))
+    start, end = max(line_start(text, offset), offset - MAX_REACH), min(line_end(text, offset), offset + MAX_REACH)
+    strings = STRING.finditer(text, start, end)
     return next((match for match in strings if match.start() < offset < match.end()), None)
 
 
@@ -102,16 +114,12 @@ def allows(recent: Recent, tree: SyntaxTree, hunks: Sequence[tuple[str, str]], s
             return not is_argument and may_await(recent, tree, offset)
         if new == "?" and tree.grammar == "rust":
             return propagates(text, tree, offset)
-        return all(is_visible(recent, tree, name, offset) for name in written_names(hunks))
+        return writes_visible_names(recent, tree, hunks, offset)
     if is_typo(old, new) and kinds & {"comment", "string"}:
-        string = string_around(text, offset)
-        return kind == "comment" or (kind == "string" and string is not None and " " in string[0])
+        return kind == "comment" or (kind == "string" and " " in (string_around(text, offset) or " ")[0])
     if kind == "comment":
         return kinds == {kind}
     return kind in kinds and has_role(text, spot_at(text, offset, kind), spots, offset, old)
-
-
-# ── literals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def is_typo(old: str, new: str) -> bool:
@@ -131,7 +139,9 @@ def has_role(text: str, spot: Spot, spots: Spots, offset: int, old: str) -> bool
     has_key, has_callee = first.key == other.key != "", first.callee == other.callee != ""
     if (is_whole and not has_key and not has_callee) or (len(old) == 1 and not has_key):
         return False
-    return fits(spot.callee, first.callee, other.callee) and fits(spot.key, first.key, other.key)
+    is_part_of_receiver = not is_whole and first.callee.partition("(")[0].count(".") and first.callee == other.callee
+    callee = first.callee.rpartition(".")[0] + ".(" if is_part_of_receiver else other.callee
+    return fits(spot.callee, first.callee, callee) and fits(spot.key, first.key, other.key)
 
 
 def fits(value: str, first: str, other: str) -> bool:
@@ -142,20 +152,40 @@ def fits(value: str, first: str, other: str) -> bool:
     return value == first if first == other else bool(value) or not (first and other)
 
 
-# ── code ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def written_names(hunks: Sequence[tuple[str, str]]) -> set[str]:
-    """The names that a change writes, without members and without those it had before."""
+def writes_visible_names(recent: Recent, tree: SyntaxTree, hunks: Sequence[tuple[str, str]], offset: int) -> bool:
+    """True if the new names hold at an offset: a definition does, or the file uses them without one. Members may."""
     old, new = (" ".join(texts) for texts in zip(*hunks, strict=True))
-    return {*re.findall(r"(?<![\w.$])[^\W\d]\w*", new)} - {*re.findall(r"\w+", old)}
+    for name in {*re.findall(r"(?<![\w.$])[^\W\d]\w*", new)} - {*re.findall(r"\w+", old)}:
+        names = bindings.occurrences(tree, name, recent.low, recent.high, recent.is_late)
+        scopes = [definition.defines for definition in names if definition.defines is not None]
+        if scopes and not any(scope.start <= offset < scope.end for scope in scopes):
+            return False
+    return True
 
 
-def is_visible(recent: Recent, tree: SyntaxTree, name: str, offset: int) -> bool:
-    """True if a definition of a name holds at an offset, or the file uses the name without one."""
-    names = bindings.occurrences(tree, name, recent.low, recent.high, recent.is_late)
-    scopes = [definition.defines for definition in names if definition.defines is not None]
-    return not scopes or any(scope.start <= offset < scope.end for scope in scopes)
+def function_around(tree: SyntaxTree, offset: int) -> int | None:
+    """The start of the innermost function around an offset."""
+    byte = tree.view.to_byte(tree.view.to_view(offset))
+    nodes = (
+        node
+        for captures in tree.matches(bindings.SECTION, byte, byte + 1)
+        for kind in bindings.FUNCTIONS
+        for node in captures.get(kind, ())
+        if bindings.surrounds(node, byte, byte + 1)
+    )
+    innermost = min(nodes, key=lambda node: node.end_byte - node.start_byte, default=None)
+    return tree.view.to_document(innermost.start_byte) if innermost is not None else None
+
+
+def header(text: str, start: int | None) -> str:
+    """A function's text up to its body."""
+    return re.split(r"\{|=>|:\s*\n", text[start : start + MAX_HEADER], maxsplit=1)[0] if start is not None else ""
+
+
+def may_await(recent: Recent, tree: SyntaxTree, offset: int) -> bool:
+    """True if an offset is in an async function, behind no `await` and at no declaration."""
+    is_async = re.search(r"\basync\b", header(recent.text, function_around(tree, offset)))
+    return is_async is not None and DECLARES.search(recent.text, max(0, offset - 20), offset) is None
 
 
 def propagates(text: str, tree: SyntaxTree, offset: int) -> bool:
@@ -168,7 +198,7 @@ def is_constant(recent: Recent, tree: SyntaxTree, offset: int, old: str, new: st
     """True if the variables of a declaration are assigned nowhere else, and used behind it in its block only."""
     start = offset + len(old)
     head = DECLARED.match(recent.text, start, line_end(recent.text, start))
-    words = list(re.finditer(r"[\w$]+", head[1])) if head is not None else []
+    words = re.finditer(r"[\w$]+", head[1]) if head is not None else ()
     return head is not None and all(
         is_unassigned(recent, tree, word[0], head.start(1) + word.start(), new) for word in words
     )
@@ -176,16 +206,44 @@ def is_constant(recent: Recent, tree: SyntaxTree, offset: int, old: str, new: st
 
 def is_unassigned(recent: Recent, tree: SyntaxTree, word: str, at: int, new: str) -> bool:
     """True if the name that is declared at an offset may be declared by another keyword; also if it is a key."""
-    text, names = recent.text, bindings.occurrences(tree, word, recent.low, recent.high, recent.is_late)
+    text, defined = recent.text, bindings.at(tree, at, at + len(word))
+    if defined is None or defined.defines is None:
+        return True
+    block = defined.scopes[-1 if new == "val" else 0]
+    names = bindings.occurrences(tree, word, defined.defines.start, defined.defines.end, recent.is_late)
     definitions = [name for name in names if name.is_definition]
-    defined = next((name for name in definitions if name.start == at), None)
-    block = defined.scopes[-1 if new == "val" else 0] if defined is not None else None
     for name in names:
-        if block is None or name.start == at or not name.is_variable:
-            continue
-        if defined is not None and bindings.scope_of(name, definitions) == defined.defines:
+        is_other = name.start == at or not name.is_variable
+        if not is_other and bindings.scope_of(name, definitions) == defined.defines:
             is_written = ASSIGNED.match(text, name.end) or text[name.start - 2 : name.start] in ("++", "--")
             is_outside = not max(block.start, at) <= name.start < block.end
             if name.is_definition or is_outside or (is_written and new != "let"):
                 return False
-    return len(names) < bindings.MAX_OCCURRENCES
+    return len(names) < bindings.MAX_OCCURRENCES and not recent.is_late()
+
+
+def async_functions(recent: Recent) -> Iterator[str]:
+    """The callees that call the async functions of the file."""
+    for function, own, variable, method in ASYNC.findall(recent.text[recent.low : recent.high]):
+        yield f"this.{method}" if method else f"self.{function}" if own else function or variable
+
+
+def awaited_callees(recent: Recent) -> list[str]:
+    """The callees whose calls are awaited, the user's first."""
+    lines = "\n".join(change.new for change in recent.changes[::-1])
+    names = [name for match in AWAITED.finditer(lines) for name in match.groups() if name]
+    return list(dict.fromkeys([*names, *async_functions(recent)]))
+
+
+def missing_async(recent: Recent, tree: SyntaxTree, callees: Sequence[str]) -> Iterator[str]:
+    """The first words, up to the bracket, of the functions that await and are not async."""
+    names = "".join(rf"|(?<![\w$.]){re.escape(callee)}\(" for callee in callees)
+    low, high = max(0, recent.cursor - CALLS_CHARACTERS), recent.cursor + CALLS_CHARACTERS
+    calls = [match.start() for match in re.compile(rf"\bawait\b{names}").finditer(recent.text, low, high)]
+    for at in sorted(calls, key=lambda at: abs(at - recent.cursor))[:MAX_CALLS]:
+        if recent.is_late():
+            return
+        head = header(recent.text, function_around(tree, at))
+        rest = MODIFIERS.sub("", head, count=1)
+        if "(" in rest and "async" not in head and not NEVER_ASYNC.match(rest):
+            yield rest[: rest.index("(") + 1]

@@ -11,12 +11,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
-from speclsp.lsp.next_edit.changes.shapes import awaited_calls as awaits
 from speclsp.lsp.next_edit.changes.shapes import guards
 from speclsp.lsp.next_edit.changes.shapes.format_strings import converted_places
 from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution, differences
@@ -82,9 +81,6 @@ def shape_of(left: str, hunks: Sequence[Hunk], gaps: Sequence[tuple[str, ...]] =
     before, after = (EDGES.get(end, ("", ""))[side] for side, end in enumerate(ends))
     pattern = before + "".join(pieces) + (after if len(behind[0]) == 1 and len(behind) == 1 else "")
     return Shape(pattern, Substitution(SHAPE, literal, left + hunks[0][1] + behind[0][0]), tuple(new), len(left))
-
-
-# ── learning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @functools.lru_cache(maxsize=256)
@@ -156,10 +152,10 @@ def hunk_neighbours(hunk: Hunk, left: Sequence[str], right: Sequence[str], is_co
         return ("", " ") if hunk in guards.DECLARATIONS else None
     if PATH.match(old) and PATH.match(new):
         return (before or beside[0], beside[1]) if beside[1] != "(" else None  # a callee
-    if not new:
-        return (before, beside[1] if LETTER.match(beside[1]) else "") if LETTER.search(before) else None
-    if LETTER.search(old):
-        return "" if old[0] == "." else before, ""
+    if not new and not LETTER.search(before):
+        return None
+    if not new or LETTER.search(old):
+        return "" if new and old[0] == "." else before, beside[1] if not new and LETTER.match(beside[1]) else ""
     operand = after if re.fullmatch(r"\s*\w+", after) else ""
     return ("", operand) if operand or len(old) > 1 else None
 
@@ -171,9 +167,6 @@ def up_to_word(tokens: Sequence[str], step: int = -1) -> str:
     while words and end < len(tokens) and "." in tokens[end - 1 : end + 1] and not tokens[end].isspace():
         end += 1
     return "".join(tokens[:end][::step])
-
-
-# ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def shape_places(recent: Recent) -> Iterator[Place]:
@@ -193,8 +186,10 @@ def shape_places(recent: Recent) -> Iterator[Place]:
         is_rule, learn = evidence.times >= MIN_TIMES, awaited_shapes if hunks in (AWAIT, POSTFIX, ASYNC) else shapes_of
         for shape, spots in learn(recent, groups[hunks], is_rule):
             shapes.setdefault(shape, []).append(spots)
-        nearest = [islice(places_of(recent, shape, hunks, shapes[shape], evidence), MAX_NEAREST) for shape in shapes]
-        yield from sorted(chain(*nearest), key=lambda at: (at.end < recent.cursor, abs(at.start - recent.cursor)))
+        nearest = list[Place]()
+        for shape, pairs in shapes.items():
+            nearest += islice(places_of(recent, shape, hunks, pairs, evidence), MAX_NEAREST * (not recent.is_late()))
+        yield from sorted(nearest, key=lambda at: (at.end < recent.cursor, abs(at.start - recent.cursor)))
 
 
 def is_expression(hunks: Sequence[Hunk], statements: re.Pattern[str]) -> bool:
@@ -208,10 +203,10 @@ def is_expression(hunks: Sequence[Hunk], statements: re.Pattern[str]) -> bool:
 def awaited_shapes(recent: Recent, lines: Sequence[LineChange], is_rule: bool) -> Iterator[tuple[Shape, guards.Spots]]:
     """The shapes of `await` and `async`. One change is enough where an async function of the file is called."""
     hunks, tree = lines[-1].hunks, recent.parse(recent.cursor)
-    callees = sorted(awaits.awaited_callees(recent) if is_rule else {*awaits.async_functions(recent)})
+    callees = (guards.awaited_callees(recent) if is_rule else [*guards.async_functions(recent)])[: guards.MAX_CALLS]
     spots = guards.spot_of(recent, *lines[-1][:2]), guards.spot_of(recent, *lines[-2:][0][:2])
     if hunks == ASYNC and tree is not None and is_rule:
-        yield from ((shape_of("", ASYNC, (), head), spots) for head in awaits.missing_async(recent, tree, callees))
+        yield from ((shape_of("", ASYNC, (), head), spots) for head in guards.missing_async(recent, tree, callees))
     for call in (f"{callee}(" for callee in callees if hunks != ASYNC):
         is_last = hunks == POSTFIX
         yield shape_of("", (("", ""), *hunks), [(call, ")")]) if is_last else shape_of("", hunks, (), call), spots
