@@ -91,8 +91,9 @@ def test_at_every_release_step_the_text_equals_plain_decoding(promise: Measured,
     subject = ManagedModel(CONFIG)
     engine = subject.residency.completer
     whole = subject.says(LONG)
-    freed, free = list[int](), engine.target_decoder.free_slot
-    monkeypatch.setattr(engine.target_decoder, "free_slot", lambda slot: freed.append(slot) or free(slot))
+    freed, kind = list[int](), type(engine.target_decoder)
+    free = kind.free_slot
+    monkeypatch.setattr(kind, "free_slot", lambda decoder, slot: freed.append(slot) or free(decoder, slot))
     subject.runs_out()
     assert subject.residency.state == "ok", "at first what was read is forgotten, and no more"
     assert not any(engine.target_decoder.slot_ids) and engine.target_decoder.slot in freed
