@@ -7,8 +7,9 @@ export interface Word {
   added: string;
 }
 
-const TOKENS = /[\w\u0080-\uffff]+|\s+|./g; // identifiers, blanks, single other characters
+const TOKENS = /[\w\u0080-\uffff]+|\s+|[=<>!&|+*/%^-]+|./g; // identifiers, blanks, operators, other characters
 const JOINING = /^(\s*|[.:?>-]+)$/; // unchanged text that does not part two changes: `console.log` into `logger.debug`
+const MOST_KINDS = 2; // of changes in a line; more of them are easier to read as one
 const MAX_CELLS = 40_000; // of the table of common subsequences; a larger one would delay the drawing
 
 /** The changes of a line. Unchanged words stand between them. */
@@ -30,7 +31,12 @@ export function changedWords(before: string, after: string): Word[] {
     }
     if (is !== "added") at += token.length;
   }
-  return words;
+  const kinds = new Set(words.map(({ start, end, added }) => `${before.slice(start, end)}\n${added}`));
+  const isMixed = words.some(({ start, end }) => start < end) && words.some(({ added }) => added);
+  const [first, last] = [words[0], words.at(-1)];
+  if (!first || !last || kinds.size <= MOST_KINDS || !isMixed) return words;
+  const added = after.slice(first.start, after.length - before.length + last.end);
+  return [{ start: first.start, end: last.end, added }];
 }
 
 /** The numbers of equal items at both ends of two lists. */

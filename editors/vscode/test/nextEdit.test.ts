@@ -43,6 +43,9 @@ test("each changed word has a mark of its own, and words that stay have none", (
   assert.equal(marked("    x = f(a)", "    x = await f(a, b)"), "    x = [|await ]f(a[|, b])");
   assert.equal(marked("f(a, b, c)", "f(b, c)"), "f([a, |]b, c)");
   assert.equal(marked("console.log(a)", "logger.debug(a)"), "[console.log|logger.debug](a)");
+  assert.equal(marked("if (x == null)", "if (x === undefined)"), "if (x [== null|=== undefined])");
+  assert.equal(marked("p('%s is %d' % (a, b), c)", "p(f'{a} is {b}', c)"), "p(['%s is %d' % (a, b)|f'{a} is {b}'], c)");
+  assert.equal(marked("def f(a, b):", "def f(a: A, b: B) -> C:"), "def f(a[|: A], b[|: B])[| -> C]:");
   assert.equal(marked("# the old words", "# some new ones"), "# [the old words|some new ones]");
   assert.equal(marked("a = '😀 漢字'", "a = '😀 漢語'"), "a = '😀 [漢字|漢語]'");
   assert.equal(marked("\tsame", "\tsame"), "\tsame");

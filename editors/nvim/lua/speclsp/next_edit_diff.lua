@@ -6,6 +6,7 @@
 --- Pure functions of lines and byte columns: no buffer and no window.
 local M = {}
 local diff = vim.text and vim.text.diff or vim.diff -- renamed in 0.12
+local MAX_KINDS = 2 -- of changes in a line; more of them are easier to read as one
 local MAX_LINES = 3 -- shown word by word; longer hunks are shown as blocks
 
 ---@class speclsp.Word
@@ -19,12 +20,13 @@ local MAX_LINES = 3 -- shown word by word; longer hunks are shown as blocks
 ---@field new string[]
 ---@field words? speclsp.Word[][] differences of each line; nil for a hunk to show as a block
 
---- Identifiers, blanks and single other characters of a line.
+--- Identifiers, blanks, operators and single other characters of a line.
 ---@param line string
 local function tokens(line)
   local list, at = {}, 1
   while at <= #line do
-    local token = line:match("^[%w_\128-\255]+", at) or line:match("^%s+", at) or line:sub(at, at)
+    local token = line:match("^[%w_\128-\255]+", at) or line:match("^%s+", at)
+    token = token or line:match("^[=<>!&|+*/%%^-]+", at) or line:sub(at, at)
     list[#list + 1] = token
     at = at + #token
   end
@@ -63,7 +65,16 @@ local function words(old, new)
       list[#list + 1] = { from = from, to = to, add = add }
     end
   end
-  return list
+  local kinds, is_removing, is_adding = {}, false, false
+  for _, word in ipairs(list) do
+    kinds[old:sub(word.from + 1, word.to) .. "\n" .. word.add] = true
+    is_removing, is_adding = is_removing or word.to > word.from, is_adding or word.add ~= ""
+  end
+  if vim.tbl_count(kinds) <= MAX_KINDS or not (is_removing and is_adding) then
+    return list
+  end
+  local from, to = list[1].from, list[#list].to
+  return { { from = from, to = to, add = new:sub(from + 1, #new - #old + to) } }
 end
 
 --- The differences of each line; nil where a block is easier to read: the lines have no pairs, are many, are indented
