@@ -5,6 +5,7 @@
 Captures of the section `members` of queries/NAME.scm:
 
     type, type.name       a node with definitions of members, and the name of their type; without one it is anonymous
+    alias                 the type that a name stands for
     base                  a type whose members the type of its match has
     field, assigned       a member's name in its definition, in the innermost type around it; `owner` is another type
     access, object        a member's name in a use, and the expression whose member it is; without one it is that of
@@ -12,7 +13,7 @@ Captures of the section `members` of queries/NAME.scm:
     shorthand             the name is that of a variable too, with `destructured` one that is renamed with the member
     implicit              a function with a parameter `it`, whose type its match tells as that of `typed`
     typed                 a node whose type its match tells, by one of these:
-      is                    a type
+      is, of                a type; its arguments
       same                  an expression of the same type
       element, item         an expression whose elements have this type; an element of the node
       access                a member
@@ -20,7 +21,8 @@ Captures of the section `members` of queries/NAME.scm:
       returned              the result of the innermost `function`
       within                an element of the innermost `literal` around it
       self, itself          the innermost type around the node; no type but its own
-    called                a function's name, with what it `returns` and its `parameters`
+    called                a function's name, with what it `returns`, its `parameters`, its `body` or its `result`
+    return                the keyword before a `result`
 
 Only the text near some occurrences of a name is examined, so the time does not depend on the size of the document.
 """
@@ -31,12 +33,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import Occurrence, word_starts
+from speclsp.lsp.syntax.languages import type_texts
 from speclsp.lsp.syntax.languages.type_texts import OTHER, UNKNOWN, element_of, name_of
-from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
+from speclsp.lsp.syntax.tree import Captures, Facts, SyntaxTree, load_query
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -44,18 +47,10 @@ if TYPE_CHECKING:
 SECTION = "members"
 FIELD, ASSIGNED, ACCESS = "field", "assigned", "access"
 MAX_DEPTH, MAX_LINEAGE, MAX_PARAMETERS = 10, 6, 12
+MAX_BODY, MAX_RESULTS = 4000, 4  # characters and results of a function that are examined
 MAX_WORDS, MAX_NEAR = 120, 24  # occurrences of a name that are examined, and of a variable's name in one scope
 AROUND = frozenset(("type", "function", "literal", "implicit"))
-INFERRED = frozenset(("var", "auto", "val"))
-NOTHING = frozenset(("None", "null", "nil", "undefined", "nullptr"))
-BODY = re.compile(r"(?:struct\s*|interface\s*)?\{(?:.*\})?(.*)", re.DOTALL)  # of a type without a name
-SELF = re.compile(r"\bSelf\b")
 ASSIGNMENT = re.compile(r"\s*[:=](?!=)")
-# Methods whose result has the type of their object, or of its elements.
-SAME = re.compile(
-    "iter|iter_mut|into_iter|stream|filter|slice|copy|clone|unwrap|expect|as_ref|as_mut|borrow|borrow_mut|Where"
-)
-ELEMENT = re.compile("find|pop|shift|at|get|first|last|next|firstOrNull|First|FirstOrDefault|front|back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +69,6 @@ class Member:
 def has_members(tree: SyntaxTree) -> bool:
     """True if the tree's language has a section `members`."""
     return load_query(tree.grammar, SECTION) is not None
-
-
-class Facts(NamedTuple):
-    """The matches at a range of bytes: by the names that capture exactly it, and by nodes around it."""
-
-    exact: dict[str, list[Captures]]
-    around: list[tuple[int, bool, str, tree_sitter.Node, Captures]]  # (size, no name, capture, node, match), by size
 
 
 def node_bytes(node: tree_sitter.Node) -> tuple[int, int]:
@@ -110,20 +98,16 @@ class ExpressionTypes:
             return None
         captures, text = facts.exact[kind][0], ""
         if kind == ACCESS:
-            literals = [node for _, _, name, node, _ in facts.around if name == "literal"]
-            node = captures["object"][0] if "object" in captures else next(iter(literals), None)
+            node = captures["object"][0] if "object" in captures else facts.innermost("literal")[1]
             owner, text = (name_of(self.type_of(node)), self._tree.node_text(node)) if node else (UNKNOWN, "")
             kind = FIELD if node and owner == f"@{node.start_byte}" else ACCESS
         elif "owner" in captures:
             owner = name_of(self._text(captures["owner"][0]))
         else:
             owner = self._around(facts, *(("function",) if kind == FIELD else ()))
-        is_local = kind == FIELD and owner == OTHER
-        return (
-            None
-            if is_local
-            else Member(start, end, kind, owner, text, "shorthand" in captures, "destructured" in captures)
-        )
+        if kind == FIELD and owner == OTHER:  # a local variable or function
+            return None
+        return Member(start, end, kind, owner, text, "shorthand" in captures, "destructured" in captures)
 
     def definitions(self, name: str) -> list[Member]:
         """The definitions of members of a name, from top to bottom."""
@@ -143,7 +127,9 @@ class ExpressionTypes:
         if name not in self._lineages:
             self._lineages[name] = result = [name]
             for type_name in result:
-                result += [base for base in self._bases(type_name) if base not in result][: MAX_LINEAGE - len(result)]
+                nodes = (n for match in self._named(type_name) for key in ("base", "alias") for n in match.get(key, ()))
+                bases = [base for node in nodes if (base := name_of(self._tree.node_text(node))) not in result]
+                result += bases[: MAX_LINEAGE - len(result)]
         return self._lineages[name]
 
     def declared(self, owner: str, name: str) -> Member | None:
@@ -180,13 +166,13 @@ class ExpressionTypes:
 
     def _relation(self, captures: Captures, facts: Facts, low: int) -> str | None:
         """The type that one match tells about the node that begins at byte `low`."""
-        if "is" in captures and (text := self._text(captures["is"][0])) not in INFERRED:
-            return text
+        if "is" in captures and (text := self._text(captures["is"][0])) not in type_texts.INFERRED:
+            return text + "".join(map(self._text, captures.get("of", ())))
         if "same" in captures:
-            is_nothing = self._tree.node_text(captures["same"][0]) in NOTHING
+            is_nothing = self._tree.node_text(captures["same"][0]) in type_texts.NOTHING
             return UNKNOWN if is_nothing else self.type_of(captures["same"][0])
         if "element" in captures:
-            return element_of(self.type_of(captures["element"][0]))
+            return self._element(self.type_of(captures["element"][0]))
         if "item" in captures:
             return f"[]{self.type_of(captures['item'][0])}"
         if "arguments" in captures:
@@ -196,13 +182,12 @@ class ExpressionTypes:
         if ACCESS in captures:
             return self._member_type(captures)
         if "returned" in captures:
-            functions = [match for _, _, name, _, match in facts.around if name == "function"]
-            return self._result(functions[0]) if functions else OTHER
+            return self._result(facts.innermost("function")[2])
         if "itself" in captures:
             return f"@{low}"
         if "within" in captures:
-            literals = [node for _, _, name, node, _ in facts.around if name == "literal"]
-            return element_of(self.type_of(literals[0])) if literals else OTHER
+            literal = facts.innermost("literal")[1]
+            return self._element(self.type_of(literal)) if literal else OTHER
         return self._around(facts) if "self" in captures else None
 
     def _variable(self, node: tree_sitter.Node) -> str:
@@ -215,10 +200,9 @@ class ExpressionTypes:
         types = [self._defined(definition) for definition in self._meanings(start, end)]
         if not types:
             facts, name = self._at(*node_bytes(node)), self._tree.text[start:end]
-            implicit = [match for _, _, kind, _, match in facts.around if kind == "implicit" and name == "it"]
+            implicit = self._relation(facts.innermost("implicit")[2], facts, -1) if name == "it" else None
             member = self.declared(self._around(facts), name)
-            types = [text for match in implicit[:1] if (text := self._relation(match, facts, -1))]
-            types += [self._declared_type(member)] if member is not None else []
+            types = [implicit] if implicit else [self._declared_type(member)] if member is not None else []
         names = {name_of(text): text for text in types}
         if len(names) > 1:
             names.pop(UNKNOWN, None)
@@ -246,21 +230,21 @@ class ExpressionTypes:
         return []
 
     def _member_type(self, captures: Captures) -> str:
-        """The declared type of the member that a name means, or of a result with the type of its object."""
+        """The type of the member that a name means, or of a result with the type of its object."""
         start, end = self._range(captures[ACCESS][0])
         member, name = self.member(start, end), self._tree.text[start:end]
         if member is None or member.owner == UNKNOWN:
             return UNKNOWN
-        declared = self.declared(member.owner, name)
-        if declared is None:
-            owner = self.type_of(captures["object"][0]) if "object" in captures else OTHER
-            return owner if SAME.fullmatch(name) else element_of(owner) if ELEMENT.fullmatch(name) else OTHER
-        return self._declared_type(declared)
+        if declared := self.declared(member.owner, name):
+            return self._declared_type(declared)
+        owner = self.type_of(captures["object"][0]) if "object" in captures else OTHER
+        is_same, is_element = type_texts.SAME.fullmatch(name), type_texts.ELEMENT.fullmatch(name)
+        return owner if is_same else self._element(owner) if is_element else OTHER
 
     def _declared_type(self, member: Member) -> str:
         """The type of a member, as its definition tells."""
         type_text = self._matched(*self._bytes(member.start, member.end), FIELD, ASSIGNED)
-        return type_text if type_text is not None else self._result(self._called(member.start, member.end))
+        return type_text if type_text is not None else self._result(self._called(member))
 
     # ── functions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,31 +252,47 @@ class ExpressionTypes:
         """The function or method that is called, or the type of the result."""
         for captures in self._at(*node_bytes(callee)).exact.get("typed", ()):
             if ACCESS in captures and "object" in captures:
-                name, owner = self._tree.node_text(captures[ACCESS][0]), self.type_of(captures["object"][0])
-                if declared := self.declared(name_of(owner), name):
-                    return self._called(declared.start, declared.end)
-                return self._member_type(captures)
+                owner, name = name_of(self.type_of(captures["object"][0])), self._tree.node_text(captures[ACCESS][0])
+                declared = self.declared(owner, name)
+                return self._called(declared) if declared is not None else self._member_type(captures)
         for definition in self._meanings(*self._range(callee))[:1]:
-            return self._called(definition.start, definition.end) or self._defined(definition) or OTHER
+            return self._called(definition) or self._defined(definition) or OTHER
         return OTHER
 
-    def _called(self, start: int, end: int) -> Captures:
-        """The captures of matches about the function whose name stands at `[start, end)` of the document."""
-        matches = self._at(*self._bytes(start, end)).exact.get("called", ())
+    def _called(self, name: Member | Occurrence) -> Captures:
+        """The captures of matches about the function that a name defines."""
+        matches = self._at(*self._bytes(name.start, name.end)).exact.get("called", ())
         return {name: nodes for captures in matches for name, nodes in captures.items()}
 
     def _result(self, function: Captures | str) -> str:
-        """The type of a call."""
+        """The type of a call: as annotated, or as all results of the function are."""
         if isinstance(function, str):
             return function
-        return self._text(function["returns"][0]) if "returns" in function else OTHER
+        if "returns" in function:
+            return self._text(function["returns"][0])
+        types = {name_of(text): text for node in self._results(function) if (text := self.type_of(node)) != UNKNOWN}
+        return next(iter(types.values())) if len(types) == 1 else OTHER
+
+    def _results(self, function: Captures) -> list[tree_sitter.Node]:
+        """The expressions that a function without an annotation returns."""
+        result, bodies = function.get("result", []), function.get("body", [])
+        for body in bodies:
+            start, end = self._range(body)
+            starts = islice(word_starts(self._tree.text, "return", start, min(end, start + MAX_BODY)), MAX_RESULTS)
+            for facts in (self._at(*self._bytes(at, at + len("return"))) for at in starts):
+                is_own = facts.innermost("function")[1] == body
+                result = [*result, *(match["result"][0] for match in facts.exact.get("return", ()) if is_own)]
+        return result
 
     def _parameter(self, captures: Captures, low: int) -> str:
         """The type of the parameter that takes the argument at byte `low`."""
+        for match in self._at(*node_bytes(captures["callee"][0])).exact.get("typed", ()):
+            if ACCESS in match and type_texts.ADDS.fullmatch(self._tree.node_text(match[ACCESS][0])):
+                return self._element(self.type_of(match["object"][0]))
         function = self._function(captures["callee"][0])
         if isinstance(function, str):  # a type
             constructor = self.declared(function, "constructor")
-            function = self._called(constructor.start, constructor.end) if constructor is not None else {}
+            function = self._called(constructor) if constructor is not None else {}
         if "props" in function:
             return self._text(function["props"][0])
         if "parameters" not in function:
@@ -306,28 +306,31 @@ class ExpressionTypes:
 
     def _around(self, facts: Facts, *barriers: str) -> str:
         """The innermost type around a node; OTHER if there is none inside of the barriers."""
-        for _, is_anonymous, name, node, captures in facts.around:
-            if name in barriers:
-                break
-            if name == "type":
-                return (
-                    f"@{node.start_byte}" if is_anonymous else name_of(self._tree.node_text(captures["type.name"][0]))
-                )
-        return OTHER
+        name, node, captures = facts.innermost("type", *barriers)
+        if node is None or name != "type":
+            return OTHER
+        names = captures.get("type.name")
+        return name_of(self._tree.node_text(names[0])) if names else f"@{node.start_byte}"
 
-    def _bases(self, name: str) -> list[str]:
-        """The types whose members the type of a name has."""
+    def _named(self, name: str) -> list[Captures]:
+        """The matches with a type of a name."""
         starts = islice(word_starts(self._tree.text, name, *self._bounds), MAX_NEAR)
         ranges = [self._bytes(at, at + len(name)) for at in starts] if name not in (OTHER, UNKNOWN) else []
-        matches = [match for at in ranges for match in self._at(*at).exact.get("type.name", ())]
-        return [name_of(self._tree.node_text(node)) for match in matches for node in match.get("base", ())]
+        return [match for at in ranges for match in self._at(*at).exact.get("type.name", ())]
+
+    def _element(self, text: str) -> str:
+        """The type of the elements of a type, or of the type that its name stands for."""
+        if (element := element_of(text)) != OTHER or (name := name_of(text)) in (OTHER, UNKNOWN):
+            return element
+        return next(
+            (element_of(self._text(node)) for match in self._named(name) for node in match.get("alias", ())), OTHER
+        )
 
     def _text(self, node: tree_sitter.Node) -> str:
         """The type that a node writes."""
         text = self._tree.node_text(node)
-        if match := BODY.search(text):
-            text = f"{text[: match.start()]}@{node.start_byte + len(text[: match.start()].encode())}{match[1] or ''}"
-        return SELF.sub(self._around(self._at(*node_bytes(node))), text) if "Self" in text else text
+        around = self._around(self._at(*node_bytes(node))) if "Self" in text else ""
+        return type_texts.written(text, around, node.start_byte)
 
     def _occurrence(self, start: int, end: int) -> Occurrence | None:
         """The identifier at `[start, end)` of the document."""
@@ -338,17 +341,7 @@ class ExpressionTypes:
     def _at(self, low: int, high: int) -> Facts:
         """The matches of the section at the bytes `[low, high)`."""
         if (low, high) not in self._facts:
-            self._facts[low, high] = facts = Facts({}, [])
-            for captures in self._tree.matches(SECTION, low, high):
-                is_bare = "type.name" not in captures and "returns" not in captures
-                for name, nodes in captures.items():
-                    for node in nodes:
-                        start, end = node.start_byte, node.end_byte
-                        if start == low and end == high:
-                            facts.exact.setdefault(name, []).append(captures)
-                        elif name in AROUND and start <= low and high <= end:
-                            facts.around.append((end - start, is_bare, name, node, captures))
-            facts.around.sort(key=lambda level: level[:2])
+            self._facts[low, high] = self._tree.facts(SECTION, low, high, AROUND)
         return self._facts[low, high]
 
     def _bytes(self, start: int, end: int) -> tuple[int, int]:

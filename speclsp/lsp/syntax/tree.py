@@ -11,8 +11,8 @@ import functools
 import importlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, field
 from importlib import resources
 from itertools import islice
 from typing import Protocol
@@ -46,6 +46,18 @@ class Scope:
     end: int  # of the whole definition
     kind: str  # "class" | "function"
     name: str  # "" when it has none
+
+
+@dataclass(slots=True)
+class Facts:
+    """The matches of a section at a node: by the names that capture exactly it, and by larger nodes around it."""
+
+    exact: dict[str, list[Captures]] = field(default_factory=dict)
+    around: list[tuple[int, int, str, tree_sitter.Node, Captures]] = field(default_factory=list)  # (size, -names, …)
+
+    def innermost(self, *names: str) -> tuple[str, tree_sitter.Node | None, Captures]:
+        """(name, node, match) of the smallest node around that one of the names captures, with most captures."""
+        return next(((name, node, match) for _, _, name, node, match in self.around if name in names), ("", None, {}))
 
 
 class Reparser(Protocol):
@@ -190,6 +202,20 @@ class SyntaxTree:
         # No progress callback here: with one, py-tree-sitter 0.26.1 crashes the process. The byte range is the bound.
         for _pattern, captures in cursor.matches(self.raw.root_node):
             yield captures
+
+    def facts(self, section: str, low: int, high: int, names: Container[str]) -> Facts:
+        """The matches of a section at the bytes `[low, high)`, and those with the names around them."""
+        facts = Facts()
+        for captures in self.matches(section, low, high):
+            for name, nodes in captures.items():
+                for node in nodes:
+                    start, end = node.start_byte, node.end_byte
+                    if start == low and end == high:
+                        facts.exact.setdefault(name, []).append(captures)
+                    elif name in names and start <= low and high <= end:
+                        facts.around.append((end - start, -len(captures), name, node, captures))
+        facts.around.sort(key=lambda level: level[:2])
+        return facts
 
     def _scope(self, captures: Captures) -> tuple[Scope, int, int, int]:
         """(scope, first byte of its body, first and last byte of the whole)."""

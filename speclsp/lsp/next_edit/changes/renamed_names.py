@@ -49,7 +49,7 @@ def without_keys(old_line: str, new_line: str) -> str:
     def short(match: re.Match[str]) -> str:
         if f"{match[1]}:" in old_line:
             return match[0]
-        is_value = re.search(rf"[{{,]\s*{match[2]}\s*[,}}]", old_line)
+        is_value = re.search(rf"(?:[{{,]|^)\s*{match[2]}\s*(?:[,}}]|$)", old_line)
         is_key = re.search(rf"(?<!\w){match[1]}(?!\w|:)", old_line)
         return match[2] if is_key else match[1] if is_value else match[0]
 

@@ -18,6 +18,18 @@ TRANSPARENT = re.compile(  # types with the members of their first argument
     r"|Promise|Task|unique_ptr|shared_ptr"
 )
 
+# Annotations that leave the type to the value, and values without a type.
+INFERRED = frozenset(("var", "auto", "val"))
+NOTHING = frozenset(("None", "null", "nil", "undefined", "nullptr"))
+BODY = re.compile(r"(?:struct\s*|interface\s*)?\{(?:.*\})?(.*)", re.DOTALL)  # of a type without a name
+SELF = re.compile(r"\bSelf\b")
+# Methods whose result has the type of their object, or of its elements.
+SAME = re.compile(
+    "iter|iter_mut|into_iter|stream|filter|slice|copy|clone|unwrap|expect|as_ref|as_mut|borrow|borrow_mut|Where"
+)
+ADDS = re.compile("push|unshift|set|add")  # methods that take an element
+ELEMENT = re.compile("find|pop|shift|at|get|first|last|next|firstOrNull|First|FirstOrDefault|front|back")
+
 
 def pointee(text: str) -> str:
     """A type without what keeps its members: pointers, references, `| null`, wrappers."""
@@ -53,6 +65,14 @@ def element_of(text: str) -> str:
     if match := GENERIC.fullmatch(text):
         return arguments_of(match[2])[-1]
     return text if text == UNKNOWN else OTHER
+
+
+def written(text: str, around: str, at: int) -> str:
+    """A type that a text in the type `around` writes at byte `at`, with a name in place of `Self` and of a body."""
+    if match := BODY.search(text):
+        before = text[: match.start()]
+        text = f"{before}@{at + len(before.encode())}{match[1] or ''}"
+    return SELF.sub(around, text)
 
 
 def name_of(text: str) -> str:

@@ -75,9 +75,10 @@
 [(field_definition property: (_) @field) (method_definition name: (_) @field)]
 (field_definition property: (_) @field value: (_) @same)
 (assignment_expression left: (member_expression object: (this) @object property: (_) @assigned) right: (_) @same)
-[(function_declaration name: (_) @called parameters: (_) @parameters)
- (method_definition name: (_) @called parameters: (_) @parameters)
- (variable_declarator name: (_) @called value: (arrow_function parameters: (_) @parameters))]
+(return_statement "return" @return . (_) @result)
+[(function_declaration name: (_) @called parameters: (_) @parameters body: (_) @body)
+ (method_definition name: (_) @called parameters: (_) @parameters body: (_) @body)
+ (variable_declarator name: (_) @called value: (arrow_function parameters: (_) @parameters body: (_) @body @result))]
 
 (member_expression object: (_) @object property: [(property_identifier) (private_property_identifier)] @access) @typed
 [(object) (object_pattern) (jsx_self_closing_element) (jsx_opening_element)] @literal
@@ -101,6 +102,7 @@
 (array (object) @typed) @element
 (array . [(new_expression) (identifier) (call_expression)] @item) @typed
 (new_expression constructor: (identifier) @is) @typed
+[(binary_expression left: (_) @same operator: ["||" "??"]) (ternary_expression consequence: (_) @same)] @typed
 (call_expression function: (_) @callee) @typed
 [(parenthesized_expression (_) @same) (await_expression (_) @same)] @typed
 (subscript_expression object: (_) @element index: [(number) (identifier)]) @typed

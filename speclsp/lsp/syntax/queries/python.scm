@@ -78,6 +78,8 @@
 (function_definition body: (_) @function)
 (function_definition name: (identifier) @field @called)
 (function_definition name: (identifier) @called return_type: (_) @returns)
+(function_definition name: (identifier) @called body: (_) @body)
+(return_statement "return" @return . (_) @result)
 (assignment left: (identifier) @field @typed type: (_) @is)
 (assignment left: (identifier) @field @typed !type right: (_) @same)
 ((assignment left: (attribute object: (identifier) @_self attribute: (identifier) @assigned) type: (_) @is)
@@ -101,6 +103,7 @@
 (call function: (_) @callee) @typed
 (parenthesized_expression (_) @same) @typed
 (await (_) @same) @typed
+[(boolean_operator left: (_) @same operator: "or") (conditional_expression . (_) @same)] @typed
 (list . (_) @item) @typed
 (list_comprehension body: (_) @item) @typed
 (subscript value: (_) @element subscript: [(integer) (identifier)]) @typed

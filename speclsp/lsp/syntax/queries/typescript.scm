@@ -96,7 +96,7 @@
  (abstract_class_declaration name: (_) @type.name (class_heritage (extends_clause value: (identifier) @base)))
  (abstract_class_declaration name: (_) @type.name (class_heritage (implements_clause (_) @base)))
  (interface_declaration name: (_) @type.name (extends_type_clause type: (_) @base))
- (type_alias_declaration name: (_) @type.name value: [(type_identifier) (generic_type)] @base)
+ (type_alias_declaration name: (_) @type.name value: (_) @alias)
  (type_alias_declaration name: (_) @type.name value: (intersection_type [(type_identifier) (generic_type)] @base))]
 [(function_declaration body: (_) @function) (generator_function_declaration body: (_) @function)
  (function_expression body: (_) @function) (arrow_function body: (_) @function) (method_definition body: (_) @function)
@@ -113,15 +113,17 @@
 (property_signature name: (_) @field type: (type_annotation (_) @is))
 (required_parameter (accessibility_modifier) pattern: (identifier) @field type: (type_annotation (_) @is))
 (assignment_expression left: (member_expression object: (this) @object property: (_) @assigned) right: (_) @same)
-[(function_declaration name: (_) @called parameters: (_) @parameters)
+(return_statement "return" @return . (_) @result)
+(property_signature name: (_) @called type: (type_annotation (function_type parameters: (_) @parameters)))
+[(function_declaration name: (_) @called parameters: (_) @parameters body: (_) @body)
  (function_declaration name: (_) @called return_type: (type_annotation (_) @returns))
  (function_signature name: (_) @called return_type: (type_annotation (_) @returns))
- (method_definition name: (_) @called parameters: (_) @parameters)
+ (method_definition name: (_) @called parameters: (_) @parameters body: (_) @body)
  (method_definition name: (_) @called return_type: (type_annotation (_) @returns))
  (method_signature name: (_) @called parameters: (_) @parameters)
  (method_signature name: (_) @called return_type: (type_annotation (_) @returns))
  (abstract_method_signature name: (_) @called return_type: (type_annotation (_) @returns))
- (variable_declarator name: (_) @called value: (arrow_function parameters: (_) @parameters))
+ (variable_declarator name: (_) @called value: (arrow_function parameters: (_) @parameters body: (_) @body @result))
  (variable_declarator name: (_) @called value: (arrow_function return_type: (type_annotation (_) @returns)))]
 (variable_declarator name: (_) @called type: (type_annotation (generic_type type_arguments: (type_arguments . (_) @props)))
  value: (arrow_function))
@@ -164,7 +166,9 @@
 (satisfies_expression [(object) (array)] @typed (_) @is)
 (as_expression [(object) (array)] @typed (_) @is)
 [(as_expression (_) (_) @is) (satisfies_expression (_) (_) @is)] @typed
-(new_expression constructor: (identifier) @is) @typed
+(new_expression constructor: (identifier) @is !type_arguments) @typed
+(new_expression constructor: (identifier) @is type_arguments: (_) @of) @typed
+[(binary_expression left: (_) @same operator: ["||" "??"]) (ternary_expression consequence: (_) @same)] @typed
 (call_expression function: (_) @callee) @typed
 [(parenthesized_expression (_) @same) (non_null_expression (_) @same) (await_expression (_) @same)] @typed
 (subscript_expression object: (_) @element index: [(number) (identifier)]) @typed
