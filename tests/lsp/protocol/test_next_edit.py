@@ -41,7 +41,7 @@ def page(editor: Editor) -> Iterator[EditPage]:
 
 
 def change_twice(page: EditPage) -> int:
-    """Change a phrase on the first two lines that have it; returns the cursor."""
+    """Make a shape on the first two lines that have it; returns the cursor."""
     return max(page.replace("open_file", "shared.file") for _ in range(2))
 
 
@@ -99,8 +99,8 @@ def test_a_rejected_change_is_not_offered_again_until_the_user_makes_it_once_mor
     page.reject(edit)
     assert page.offer(cursor) is None
     explained = page.outcome()
-    assert explained["outcome"] == "declined" and explained["meaning"].startswith("phrase: ")
-    assert {"kind": "phrase", "line": 6, "reason": "declined"}.items() <= explained["not_offered"][0].items()
+    assert explained["outcome"] == "declined" and explained["meaning"].startswith("shape: ")
+    assert {"kind": "shape", "line": 6, "reason": "declined"}.items() <= explained["not_offered"][0].items()
     cursor = page.replace("open_file", "shared.file")
     assert page.offer(cursor) is not None
 
@@ -135,7 +135,7 @@ def test_the_explanation_names_the_producer_and_never_the_text(page: EditPage):
     page.offer(change_twice(page))
     facts = page.editor.call("speclsp/explain", {})
     outcome = facts["next_edit"]
-    assert (outcome["outcome"], outcome["kind"]) == ("shown", "phrase") and outcome["times"] >= 2
+    assert (outcome["outcome"], outcome["kind"]) == ("shown", "shape") and outcome["times"] >= 2
     assert outcome["producer"] == "rules" and outcome["line"] == 6 and page.uri.endswith(outcome["document"])
     assert "open_file" not in str(facts)
 
