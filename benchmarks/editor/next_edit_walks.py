@@ -24,7 +24,7 @@ from speclsp.lsp.syntax.grammars import known_id
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks next-edit-walks`."""
-    parser.add_argument("--before", type=Path, help="an earlier result, to be kept beside this one")
+    parser.add_argument("--before", type=Path, help="an earlier result, to be kept beside this one and later ones")
 
 
 def counted(walk: Walk) -> Counter[str]:
@@ -48,9 +48,9 @@ def main(options: argparse.Namespace) -> int:
         rows["all"].update(counts)
     figures = {name: {**counts, "precision": rate(counts["right"], counts["offers"])} for name, counts in rows.items()}
     print(json.dumps(figures, indent=1))
-    summary: dict[str, object] = {"rows": figures}
-    if options.before:
-        earlier = json.loads(options.before.read_text("utf-8"))
-        summary["before"] = {"commit": earlier["commit"], "rows": earlier["rows"]}
+    file = options.before or results_file.RESULTS / "next-edit-walks.json"
+    earlier = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    before = {name: earlier[name] for name in ("commit", "rows")} if options.before else earlier.get("before")
+    summary = {"rows": figures, "before": before}
     print(f"wrote {results_file.write('next-edit-walks', summary)}")
     return 0
