@@ -32,7 +32,7 @@ from speclsp.lsp.next_edit.changes.calls.signatures import LITERAL, PATH, signat
 from speclsp.lsp.next_edit.changes.places import Place, nearest_line
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Evidence, Origin, Substitution
-from speclsp.lsp.syntax.text_windows import line_at, line_end, line_start
+from speclsp.lsp.syntax.text_windows import WORD, line_at, line_end, line_start
 from speclsp.lsp.syntax.tree import SyntaxTree, load_query
 
 ARGUMENT = "argument"  # the kind of these edits
@@ -157,11 +157,14 @@ class ArgumentSearch:
         for number, edit in enumerate(self.recent.edits):
             alike += [other for other in self.changed(number) if shape(other) == shape(change)] * edit.times
         lengths, text = {len(other.old) for other in alike}, change.new[change.added].text if change.added >= 0 else ""
-        common = set[str].intersection(*({item.text for item in other.old} for other in alike))
+        common = set[str].intersection(
+            *({item.text for item in other.old} for other in alike)
+        )  # a word of each is shared
         for call in self.resolver.calls(change.call.name) if len(alike) >= MIN_TIMES else ():
             items = self._countable(call, call.items)
-            is_alike = items is not None and len(items) in lengths and common <= {item.text for item in items}
-            if items is None or not is_alike or call.owner != change.call.owner or self._is_changed(call):
+            words = {*WORD.findall(self.text[call.start : call.end])}
+            is_alike = call.owner == change.call.owner and all(words & {*WORD.findall(item)} for item in common)
+            if items is None or len(items) not in lengths or not is_alike or self._is_changed(call):
                 continue
             pieces, _ = self._pieces(call, change, ()) if not text else ([], "")
             if text and self.resolver.is_known(text, call):
