@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from speclsp.lsp.next_edit.changes.places import Place, nearest_line
 from speclsp.lsp.next_edit.changes.renamed_names import Rename
 from speclsp.lsp.next_edit.changes.substitutions import (
-    LINES,
     MAX_LINE_CHARACTERS,
     RENAME,
     Evidence,
@@ -38,8 +37,6 @@ class Renames:
 
     def explains(self, substitution: Substitution) -> bool:
         """True if a substitution does nothing but the resolved renames: the scope has decided about its places."""
-        if substitution.kind not in (RENAME, LINES):
-            return False
         renamed = substitution.old
         for old, new in self.resolved:
             renamed = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, renamed)
