@@ -236,10 +236,10 @@ def labels(tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[
 
 
 def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
-    """The identifier at `[start, end)`, or with `@` before it; None if there is none."""
+    """The identifier at `[start, end)`, or with `@` or `#` before it; None if there is none."""
     view = tree.view
     low, high = view.to_byte(view.to_view(start)), view.to_byte(view.to_view(end))
-    starts = (low, low - 1) if tree.text.startswith("@", start - 1) else (low,)
+    starts = (low, low - 1) if tree.text.startswith(("@", "#"), start - 1) else (low,)
     roles, namespaces, owner, texts = set[str](), set[str](), "", set[str]()
     after, shadows = -1, False
     matches = list(tree.matches(SECTION, low, high))

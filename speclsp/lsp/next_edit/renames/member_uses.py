@@ -4,7 +4,7 @@
                        ─► definitions, accesses, keys and patterns with the old name that mean it
 
 An access whose type is unknown means the member only if no other type of the document has a member of that name, and
-what it is accessed in looks like the type: it has other members of the type and none else, or a name like the type's.
+what it is accessed in looks like the type: it has other members of the type and none else, or a name like its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from itertools import islice
 
-from speclsp.lsp.next_edit.changes.renamed_names import Rename, subwords
+from speclsp.lsp.next_edit.changes.renamed_names import SUBWORD, Rename
 from speclsp.lsp.next_edit.renames.name_conflicts import NewName, spot_of
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
@@ -129,7 +129,8 @@ class MemberUses:
         others = [*islice({match[1] for match in accesses} - {self._rename.old, self._rename.new}, MAX_OTHER_MEMBERS)]
         if others:
             return all(self._types.declared(owner, name) for name in others for owner in [*self._family][:1])
-        return any(subwords(member.object) & subwords(owner) for owner in self._family)
+        name = member.object.rpartition(".")[2].lower().replace("_", "")
+        return any(name == "".join(SUBWORD.findall(owner)[-n:]).lower() for owner in self._family for n in (0, 1, 2))
 
     def _is_edited(self, member: Member) -> bool:
         """True for a definition where an edit made this rename."""

@@ -66,7 +66,7 @@ class Resolver:
         """The scope in which the uses stand of what was renamed at an offset; the document, if that is not known."""
         whole = NameScope(0, len(self.tree.text))
         spot = self._at(at)
-        if spot is None and self.members is not None:
+        if spot is None and self.members is not None and self.tree.kind_at(at + 1) == "code":  # a member alone
             return NameScope(at, at)
         if spot is None or LABEL in spot.roles:
             return whole
