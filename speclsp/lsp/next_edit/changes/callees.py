@@ -45,16 +45,18 @@ def callee_places(recent: Recent) -> Iterator[Place]:
         evidence = Evidence(times, len(recent.edits) - 1, origins)
         pattern = re.compile(rf"{BEFORE}{re.escape(old)}\(")
         is_proven = times >= MIN_TIMES and not recent.passed(pattern, f"{old}(", origins)
-        tree = recent.parse(recent.cursor)
+        tree, name = recent.parse(recent.cursor), re.findall(r"\w+", new)[-1]
+        defines = re.compile(rf"\b{name}\s*(?:[=(<]|:\s*(?:async\s*)?(?:\(|function))")
         for start, line in recent.lines_with(pattern, f"{old}("):
             match = pattern.search(line)
             if recent.is_late() or match is None:
                 return
             is_method = not line[: match.start()].strip() and line.rstrip().endswith("{")  # its definition
-            around = {scope.name for scope in tree.enclosing(start + match.start())} if tree is not None else set()
+            scopes = tree.enclosing(start + match.start()) if tree is not None else []
+            headers = [*(scope.header for scope in scopes), *re.findall(r".*(?:=>|\blambda\b)", line[: match.start()])]
             if (
                 not is_method
-                and re.split(r"\W", new)[-1] not in around  # the new callee may call the old one
+                and not any(map(defines.search, headers))  # the new callee may call the old one
                 and not declares.search(line[: match.start()])
                 and recent.kind_at(start + match.start()) == "code"
             ):
