@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from speclsp.errors import error_site
@@ -21,6 +21,7 @@ from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Found, error_problem, minimal, text_problem
 from speclsp.lsp.next_edit.renames.name_conflicts import spot_of
 from speclsp.lsp.next_edit.renames.rename_places import replaced_lines, spots_of
+from speclsp.lsp.next_edit.renames.scoped_uses import MIN_TIMES
 
 # Renames by scope that were right in the module's own file, on blind packages of the fit.
 # Across files it is not measured.
@@ -35,6 +36,12 @@ class OtherDocuments:
 
     importers: OpenImporters
     _last: RenamedName | None = None  # the last name of a rename that other documents can import
+    _proposed: set[tuple[str, str, str]] = field(default_factory=set)  # (URI, old name, new name)
+
+    def decides(self, document: Document, edits: Sequence[Edit]) -> bool:
+        """True if the newest edit is a proposed one of a document, where rules know the name by its text alone."""
+        is_newest = bool(edits) and edits[-1].uri == document.uri
+        return is_newest and any((document.uri, name.old, name.new) in self._proposed for name in renamed(edits))
 
     async def propose(
         self, document: Document, text: str, cursor: int, edits: Sequence[Edit], offers: Offers
@@ -53,7 +60,10 @@ class OtherDocuments:
             return None
         is_edited = edits[-1].uri == document.uri
         edits_of = (first_use(uses, name, offers) for uses in documents if is_edited or uses.document is document)
-        return next(filter(None, edits_of), name if is_edited else None)
+        use = next(filter(None, edits_of), None)
+        if use is not None:
+            self._proposed.add((use.document.uri, name.old, name.new))
+        return use or (name if is_edited else None)
 
     async def unopened(self, name: RenamedName) -> dict[str, int] | None:
         """The number of uses in files that are not open, and of these files; None for none."""
@@ -88,8 +98,8 @@ class OtherDocuments:
 
 
 def is_written(rename: Rename, text: str, offset: int) -> bool:
-    """True if an edit made the rename at an offset."""
-    return spot_of(text, offset) in rename.written
+    """True if an edit made the rename at an offset, or so many did elsewhere that this one may be forgotten."""
+    return rename.times >= MIN_TIMES or spot_of(text, offset) in rename.written
 
 
 def first_use(uses: DocumentUses, name: RenamedName, offers: Offers) -> Found | None:

@@ -180,6 +180,8 @@ class NextEdits:
 
     async def _by_rules(self, context: EditContext, reason: str) -> Found | str:
         document = context.document
+        if self._others is not None and self._others.decides(document, context.activity.recent()):
+            return Reason.NO_REPEAT
         result = self._proposal(document, context.cursor, context.activity)
         base = text_near(document, context.cursor)[0]
         for kind, at, reason, detail in dict.fromkeys(self.producer.not_offered):

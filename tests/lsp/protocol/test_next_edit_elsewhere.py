@@ -27,11 +27,11 @@ class Project:
     The server remembers the edits of other tests: `area` and `surface` have a number of the project behind them.
     """
 
-    def __init__(self, editor: Editor, new: str = "surface") -> None:
+    def __init__(self, editor: Editor, new: str = "surface", shapes: str = SHAPES, app: str = APP) -> None:
         self.number = str(next(NUMBERS))
         self.pages = {
             name: EditPage(editor, self.numbered(text), f"case{self.number}/{name}")
-            for name, text in (("shapes.py", SHAPES), ("app.py", APP), ("main.py", MAIN))
+            for name, text in (("shapes.py", shapes), ("app.py", app), ("main.py", MAIN))
         }
         self.page = self.pages["shapes.py"]
         self.cursor = self.page.replace(self.numbered("area"), self.numbered(new))
@@ -71,6 +71,28 @@ def test_the_uses_of_the_file_come_first_and_then_those_of_the_files_that_import
         "app.py: return sum(map(surface, boxes))",
         "main.py: print(shapes.surface(None), area)",
     ]
+
+
+def test_a_rename_goes_on_after_so_many_uses_that_the_edit_of_the_definition_is_forgotten(editor: Editor):
+    more = "".join(f"\n\n\n\n\n\ndef use{n}(box):\n    return area(box) + {n}\n" for n in range(10))
+    steps = Project(editor, shapes=SHAPES + more).walk()
+    assert steps[-2:] == ["app.py: return sum(map(surface, boxes))", "main.py: print(shapes.surface(None), area)"]
+
+
+def test_an_equal_line_about_another_type_is_left_alone(editor: Editor):
+    reader = (
+        "\nimpl Open for {} {{\n    fn is_open(&self) -> bool {{\n        if !self.pre.is_empty() {{}}\n    }}\n}}\n"
+    )
+    texts = {
+        "lib.rs": "mod app;\nmod shapes;\n",
+        "shapes.rs": "pub struct Cube {\n    pub pre: Name,\n}\n\npub struct Globe {\n    pub pre: Name,\n}\n",
+        "app.rs": f"use crate::shapes::{{self, Cube, Globe}};\n{reader.format('Globe')}{reader.format('Cube')}",
+    }
+    pages = {name: EditPage(editor, text, f"crate/src/{name}") for name, text in texts.items()}
+    edit = pages["shapes.rs"].offer(pages["shapes.rs"].replace("pre", "prefix", "pub struct Globe"))
+    assert edit is not None and edit["textDocument"]["uri"] == pages["app.rs"].uri
+    assert edit["range"]["start"]["line"] == 4
+    assert pages["app.rs"].offer(pages["app.rs"].accept(edit)) is None
 
 
 def test_a_rejected_edit_of_another_file_stays_away_and_the_next_file_follows(editor: Editor):
