@@ -25,7 +25,7 @@ BODY = re.compile(r"(?:struct\s*|interface\s*)?\{(?:.*\})?(.*)", re.DOTALL)  # o
 SELF = re.compile(r"\bSelf\b")
 # Methods whose result has the type of their object, or of its elements.
 SAME = re.compile(
-    "iter|iter_mut|into_iter|stream|filter|slice|copy|clone|unwrap|expect|as_ref|as_mut|borrow|borrow_mut|Where"
+    "iter|iter_mut|into_iter|stream|values|entries|filter|slice|copy|clone|unwrap|expect|as_ref|as_mut|borrow|borrow_mut|Where"
 )
 ADDS = re.compile("push|unshift|set|add")  # methods that take an element
 ELEMENT = re.compile("find|pop|shift|at|get|first|last|next|firstOrNull|First|FirstOrDefault|front|back")

@@ -99,6 +99,7 @@
 (variable_declarator name: (_) @typed value: (_) @same)
 (variable_declarator value: (object) @typed @itself)
 (for_in_statement left: (_) @typed operator: "of" right: (_) @element)
+(for_in_statement left: (array_pattern (_) . (identifier) @typed .) operator: "of" right: (_) @element)
 (array (object) @typed) @element
 (array . [(new_expression) (identifier) (call_expression)] @item) @typed
 (new_expression constructor: (identifier) @is) @typed

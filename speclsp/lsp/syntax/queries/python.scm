@@ -99,6 +99,11 @@
 (named_expression name: (identifier) @typed value: (_) @same)
 (for_statement left: (identifier) @typed right: (_) @element)
 (for_in_clause left: (identifier) @typed right: (_) @element)
+((for_statement left: (pattern_list (_) . (identifier) @typed .)
+  right: (call function: (attribute object: (_) @element attribute: (identifier) @_method))) (#eq? @_method "items"))
+((for_statement left: (pattern_list (_) . (identifier) @typed .)
+  right: (call function: (identifier) @_function arguments: (argument_list . (_) @element)))
+ (#eq? @_function "enumerate"))
 (as_pattern (_) @same alias: (as_pattern_target (identifier) @typed))
 (call function: (_) @callee) @typed
 (parenthesized_expression (_) @same) @typed

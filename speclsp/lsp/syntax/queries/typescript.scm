@@ -153,6 +153,7 @@
 (variable_declarator name: (array_pattern . (identifier) @typed)
  value: (call_expression type_arguments: (type_arguments . (_) @is)))
 (for_in_statement left: (_) @typed operator: "of" right: (_) @element)
+(for_in_statement left: (array_pattern (_) . (identifier) @typed .) operator: "of" right: (_) @element)
 (variable_declarator type: (type_annotation (_) @is) value: [(object) (array)] @typed)
 (assignment_expression left: (_) @same right: [(object) (array)] @typed)
 (return_statement [(object) (array)] @typed @returned)
