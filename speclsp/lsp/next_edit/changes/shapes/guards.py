@@ -27,11 +27,12 @@ ASYNC = re.compile(
     r"\basync\s+(?:def|function|fn)\s+(\w+)\s*\((\s*&?(?:mut )?self)?|\b(?:const|let)\s+(\w+)\s*=\s*async\b"
     r"|(?m:^[ \t]+(?:static )?async\s+(\w+)\()"
 )
+NOT_ASYNC = re.compile(r"(?<!async )\b(?:def|function|fn)\s+(\w+)|(?m:^[ \t]+(?:static )?(\w+)\([^()\n]*\) *\{)")
 MODIFIERS = re.compile(
     r"(?:(?:pub(?:\([\w ]+\))?|export|default|public|private|protected|internal|static|override)\s+)*"
 )
 NEVER_ASYNC = re.compile(r"(?:constructor|get|set|lambda)\b|[^(]*\b__\w+__\(|[^(]*[^\w>(]\(|\(")
-DECLARES = re.compile(r"\b(?:await|async|def|function|fn|new|void)\s+\Z")
+DECLARES = re.compile(r"\b(?:await|async|def|function|fn|new|void|in|of|with)\s+\Z")
 LITERAL = re.compile(r"\d[\w.]*|[Tt]rue|[Ff]alse|None|null|nil|undefined")
 STRING = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`""")
 KEY = re.compile(r"""(?:([\w$-]+)["']?\s*:|([\w$.]+)\s*(?::[^=:,()]+)?:?=)\s*[{&]?[a-zA-Z]{0,2}\Z""")
@@ -223,9 +224,12 @@ def is_unassigned(recent: Recent, tree: SyntaxTree, word: str, at: int, new: str
 
 
 def async_functions(recent: Recent) -> Iterator[str]:
-    """The callees that call the async functions of the file."""
-    for function, own, variable, method in ASYNC.findall(recent.text[recent.low : recent.high]):
-        yield f"this.{method}" if method else f"self.{function}" if own else function or variable
+    """The callees that call the async functions of the file, without those whose name another function has too."""
+    text = recent.text[recent.low : recent.high]
+    others = {name for names in NOT_ASYNC.findall(text) for name in names if name}
+    for function, own, variable, method in ASYNC.findall(text):
+        if (function or method) not in others:
+            yield f"this.{method}" if method else f"self.{function}" if own else function or variable
 
 
 def awaited_callees(recent: Recent) -> list[str]:
