@@ -87,7 +87,8 @@ class MemberUses:
         if spot.owner == UNKNOWN:
             return next((member.owner for member in new if self._is_edited(member)), "")
         declared = self._types.declared(spot.owner, self._rename.old)
-        return declared.owner if declared is not None else ""
+        renamed = (level for level in self._types.lineage(spot.owner) if any(member.owner == level for member in new))
+        return next(renamed, declared.owner) if declared is not None else ""
 
     def _related(self, owner: str, owners: set[str]) -> set[str]:
         """The types that define the same member as one of them: above it, below it, and below those."""
