@@ -31,12 +31,7 @@ class EditProducer(Protocol):
     """A producer of edits. The proposal's offsets are the document's."""
 
     def propose(
-        self,
-        document: Document,
-        activity: RecentActivity,
-        cursor: int,
-        declined: Declined,
-        chain_of: ChainOf = no_chain,
+        self, document: Document, activity: RecentActivity, cursor: int, declined: Declined, chain: ChainOf = no_chain
     ) -> Proposal | None: ...
 
 
@@ -55,16 +50,11 @@ class Rules:
         self._producer.prepare(document.text, document.language)
 
     def propose(
-        self,
-        document: Document,
-        activity: RecentActivity,
-        cursor: int,
-        declined: Declined,
-        chain_of: ChainOf = no_chain,
+        self, document: Document, activity: RecentActivity, cursor: int, declined: Declined, chain: ChainOf = no_chain
     ) -> Proposal | None:
         """The edit that would be shown, or None."""
         of_document = document.text, document.language, document.uri, cursor, activity.recent()
-        outcomes = self._producer.outcomes(*of_document, declined, self._budget_ms, chain_of)
+        outcomes = self._producer.outcomes(*of_document, declined, self._budget_ms, chain)
         proposal = first_edit(outcomes)
         return None if isinstance(proposal, str) else proposal
 
@@ -112,11 +102,9 @@ class ReplayedFile:
         if isinstance(self.producer, Rules):
             self.producer.prepare(self.document)
         started_s = parse_clock_s()
-        declined, chain_of = (
-            partial(self.offers.declined, self.document, 0),
-            partial(self.offers.chain, self.document, 0),
-        )
-        proposal = self.producer.propose(self.document, self.activity, cursor, declined, chain_of)
+        declined, chain = self.offers.declined, self.offers.chain
+        answers = partial(declined, self.document, 0), partial(chain, self.document, 0)
+        proposal = self.producer.propose(self.document, self.activity, cursor, *answers)
         ms.append((parse_clock_s() - started_s) * 1000)
         return proposal
 

@@ -1,6 +1,6 @@
 """Gate of the deterministic producer: a logistic regression gives the probability of an edit.
 
-    place, its evidence, the newest edit ─► features ─► WEIGHTS ─► probability ─► shown from THRESHOLD on
+    place, its evidence, the newest edit ─► features ─► WEIGHTS ─► probability ─► shown from its kind's threshold on
 
 `python -m benchmarks next-edit-gate` fits the weights to edits between releases of packages, and writes the table. A
 weight with a sign in SIGNS has that sign or is left out: a change that was made more often is never less likely.
@@ -36,7 +36,7 @@ SIGNS: Mapping[str, int] = {
     "once": -1, "once_lines": -1, "times": 1, "alike_around": 1, "alike_line": 1, "same_indent": 1,
     "pure": 1, "distance": -1, "accepted": 1, "rejected": -1, "from_accepted": -1, "same_kind": 1,
 }  # fmt: skip
-FEATURES = (*KINDS, *SIGNS, "new_length", "left")
+FEATURES = (*KINDS, *SIGNS, "new_length", "shorter", "left")
 MAX_TIMES = 16  # more is no better evidence
 MAX_ORIGINS, MAX_COMPARED = 8, 3  # changed lines that are looked up, and whose surroundings are compared
 AROUND_CHARACTERS = 600  # searched for the lines above and below a place
@@ -44,24 +44,36 @@ AROUND_CHARACTERS = 600  # searched for the lines above and below a place
 Features = Mapping[str, float]
 
 # Written by the fitter, up to the next line that starts with #.
-THRESHOLD = 0.64
-INTERCEPT = -1.489
+THRESHOLDS: Mapping[str, float] = {
+    "rename": 0.5,
+    "lines": 0.76,
+    "type": 0.5,
+    "callee": 0.52,
+    "argument": 0.5,
+    "shape": 0.52,
+}
+INTERCEPT = 0.011
 WEIGHTS: Mapping[str, float] = {
-    "rename": -0.37,
-    "lines": 0.393,
-    "type": 0.747,
-    "callee": 0.593,
-    "argument": 0.7,
-    "shape": 0.5,
-    "once_lines": -0.049,
-    "times": 0.572,
-    "alike_around": 0.558,
-    "alike_line": 1.972,
-    "same_indent": 0.544,
-    "pure": 1.151,
-    "distance": -0.044,
-    "new_length": -0.027,
-    "left": -0.154,
+    "lines": 0.383,
+    "type": -0.014,
+    "callee": 0.586,
+    "argument": -0.185,
+    "shape": -0.769,
+    "once": -0.92,
+    "once_lines": -0.465,
+    "times": 0.255,
+    "alike_around": 1.199,
+    "alike_line": 1.297,
+    "same_indent": 0.509,
+    "pure": 0.536,
+    "distance": -0.097,
+    "accepted": 0.324,
+    "rejected": -0.592,
+    "from_accepted": -0.08,
+    "same_kind": 0.651,
+    "new_length": -0.011,
+    "shorter": 0.71,
+    "left": -0.237,
 }
 # End of the table.
 
@@ -77,8 +89,10 @@ def sigmoid(log_odds: float) -> float:
 
 
 def is_shown(place: Place, features: Features) -> bool:
-    """True if a place is proven, goes on with an accepted chain, or an edit with these features is likely enough."""
-    return place.is_proven or goes_on(features) or probability(features) >= THRESHOLD
+    """True for a proven place, for a chain with an accepted edit, and where these features are likely enough."""
+    if place.is_proven or goes_on(features):
+        return True
+    return probability(features) >= THRESHOLDS[place.substitution.kind]
 
 
 def goes_on(features: Features) -> bool:
@@ -131,6 +145,7 @@ class FeatureReader:
             "from_accepted": log2(1 + chain.lines_away) if chain.accepted else 0.0,
             "same_kind": float(chain.is_same_kind),
             "new_length": log2(1 + len(place.substitution.new)),
+            "shorter": float(len(place.substitution.new.strip()) < len(place.substitution.old.strip())),
             "left": log2(1 + change.left),
         }
 

@@ -136,6 +136,7 @@ class Producer:
             return tree[0]
 
         state = Recent(recent, text, parse, cursor, record(language), is_late)
+        state.is_answered = lambda change, evidence: any(chain_of(Place(0, 0, "", change, evidence))[:2])
         self.not_offered = state.not_offered
         renamed = by_scope(state, uri, declined, self._free)
         yield str(renamed.reason)

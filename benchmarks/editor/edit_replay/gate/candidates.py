@@ -54,16 +54,11 @@ class Recorder(Rules):
         self.candidates: list[Proposal] = []
 
     def propose(
-        self,
-        document: Document,
-        activity: RecentActivity,
-        cursor: int,
-        declined: Declined,
-        chain_of: ChainOf = no_chain,
+        self, document: Document, activity: RecentActivity, cursor: int, declined: Declined, chain: ChainOf = no_chain
     ) -> Proposal | None:
         """The edit that the user answers. Keeps the candidates of one state."""
         of_document = document.text, document.language, document.uri, cursor, activity.recent()
-        outcomes = self._open.outcomes(*of_document, declined, BUDGET_MS, chain_of)
+        outcomes = self._open.outcomes(*of_document, declined, BUDGET_MS, chain)
         edits = (outcome for outcome in outcomes if isinstance(outcome, Proposal))
         self.candidates = list(islice(edits, MAX_CANDIDATES))
         return next((edit for edit in self.candidates if gate.is_shown(edit.place, edit.features)), None)

@@ -103,6 +103,9 @@ class Shown:
     def precision(self) -> float:
         return self.right[STATE] / self.shown[STATE] if self.shown[STATE] else 0.0
 
+    def precision_of(self, kind: str) -> float:
+        return self.right_by_kind[kind] / (self.by_kind[kind] or 1)
+
     def figures(self) -> dict[str, object]:
         """For the result file."""
         return {
@@ -114,10 +117,11 @@ class Shown:
         }
 
 
-def show(rows: Iterable[Row], judge: Judge, threshold: float) -> Shown:
+def show(rows: Iterable[Row], judge: Judge, thresholds: Mapping[str, float]) -> Shown:
     """Show the first likely edit of each state: one that was not taken is not shown again.
 
-    The rows have the chains of the gate that recorded them. Proven edits, and chains that go on, are always shown.
+    `thresholds`: of each kind. The rows have the chains of the gate that recorded them. Proven edits, and chains that
+    go on, are always shown.
     """
     result, at, shown_before = Shown(), ("", ""), dict[tuple[object, ...], int]()
     for row in rows:
@@ -126,7 +130,8 @@ def show(rows: Iterable[Row], judge: Judge, threshold: float) -> Shown:
         kind = row["kind"]
         for candidate in row["candidates"]:
             change, features = tuple(candidate["change"]), candidate["features"]
-            is_likely = candidate["proven"] or gate.goes_on(features) or judge(row["package"], features) >= threshold
+            is_known = candidate["proven"] or gate.goes_on(features)
+            is_likely = is_known or judge(row["package"], features) >= thresholds[change[0]]
             if not is_likely or shown_before.get(change) == candidate["times"]:
                 continue
             result.shown[kind] += 1

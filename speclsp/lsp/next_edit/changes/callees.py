@@ -32,7 +32,7 @@ def replaced_callee(change: Change, declares: re.Pattern[str]) -> tuple[str, str
 def callee_places(recent: Recent) -> Iterator[Place]:
     """Lines that call the old callee, if the file defines the new one and not the old one."""
     declares = declaration_before(recent.language.keywords)
-    for old, new in filter(None, (replaced_callee(change, declares) for change in recent.newest)):
+    for old, new in dict.fromkeys(filter(None, (replaced_callee(change, declares) for change in recent.newest))):
         others = [(change, *callees) for change in recent.changes if (callees := replaced_callee(change, declares))]
         contradicted = any(before == new or (before == old and after != new) for _, before, after in others)
         same = [change for change, before, _ in others if before == old]

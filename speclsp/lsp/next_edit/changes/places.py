@@ -25,10 +25,10 @@ class Place:
     start: int
     end: int
     new: str  # lines end with \\n
-    substitution: Substitution
+    substitution: Substitution  # the same for all places of one change: their offers are a chain
     evidence: Evidence
     placeholder: tuple[int, int] | None = None  # range of `new` that the user is expected to replace
-    is_proven: bool = False  # by the syntax tree: offered whatever its probability, without a check of its role
+    is_proven: bool = False  # by the syntax tree: offered whatever its probability
 
 
 def nearest_line(text: str, line: str, offset: int) -> int | None:

@@ -49,6 +49,9 @@ class Recent:
     language: Language
     is_late: Callable[[], bool]
     not_offered: list[NotOffered] = field(default_factory=list)
+    is_answered: Callable[[Substitution, Evidence], bool] = lambda substitution, evidence: (
+        False
+    )  # an offer of its chain
 
     def report(self, kind: str, reason: str, at: int | None = None, detail: str = "") -> None:
         """Explain why a kind has no edit, or none at an offset. Without one, the cursor's."""
@@ -105,12 +108,12 @@ class Recent:
     def rewritten_lines(
         self, pattern: re.Pattern[str], change: Substitution, evidence: Evidence, rewritten: Rewritten, is_proven: bool
     ) -> Iterator[Place]:
-        """The nearest lines that `rewritten(start, line)` changes; none if the user passed one and left it as it was.
+        """The nearest lines that `rewritten(start, line)` changes; none if the user passed one and answered no offer.
 
         Every match of the pattern, one in each such line, begins with the substitution's old text.
         """
-        passed = self.lines_at(self.passed(pattern, change.old, evidence.origins))
-        is_left = any(rewritten(start, line) != line for start, line in passed)
+        passed = [] if self.is_answered(change, evidence) else self.passed(pattern, change.old, evidence.origins)
+        is_left = any(rewritten(start, line) != line for start, line in self.lines_at(passed))
         for start, line in self.lines_with(pattern, change.old) if not is_left else ():
             new = rewritten(start, line) if not self.is_late() else line
             if new != line:

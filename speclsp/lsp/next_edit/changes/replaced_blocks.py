@@ -38,7 +38,9 @@ def block_places(recent: Recent, is_decided: Callable[[Substitution], bool]) -> 
             at for origin in evidence.origins for at in (text.find(origin.line), text.rfind(origin.line)) if at >= 0
         ]
         low, high = (line_start(text, min(changed)), max(changed)) if changed else (0, 0)
-        is_passed = any(block_at(key, evidence, text, at) for at in equal_line_starts(first, text, low, high))
+        is_passed = not recent.is_answered(key, evidence) and any(
+            block_at(key, evidence, text, at) for at in equal_line_starts(first, text, low, high)
+        )
         if not is_passed and (evidence.times > 1 or line_at(text, recent.cursor) not in map(str.strip, lines)):
             starts = recent.lines_at(list(equal_line_starts(first, text, recent.low, recent.high)))
             listed += filter(None, (block_at(key, evidence, text, start) for start, _ in starts))

@@ -24,7 +24,7 @@ from speclsp.lsp.next_edit.edit_likelihood import (
     KINDS,
     NO_CHAIN,
     SIGNS,
-    THRESHOLD,
+    THRESHOLDS,
     WEIGHTS,
     Chain,
     FeatureReader,
@@ -63,7 +63,7 @@ def test_a_rejection_never_raises_the_probability_and_an_accepted_edit_never_low
 
 
 def test_every_weight_has_a_feature_and_the_sign_that_it_must_have():
-    assert WEIGHTS.keys() <= set(FEATURES) and 0 < THRESHOLD < 1
+    assert WEIGHTS.keys() <= set(FEATURES) and set(THRESHOLDS) == set(KINDS)
     assert all(WEIGHTS.get(name, 0.0) * sign >= 0 for name, sign in SIGNS.items())
 
 
@@ -76,7 +76,7 @@ def test_a_place_in_like_reader_is_likelier_and_a_proven_one_is_shown_unjudged()
         f"{LINE}\n    return total", f"{LINE}\n    show(x)"
     )
     assert features()["alike_around"] > features(text=other)["alike_around"]
-    place = Place(0, 9, CHANGED, Substitution(LINES, LINE, CHANGED), Evidence())
+    place = Place(0, 9, CHANGED, Substitution(RENAME, LINE, CHANGED), Evidence())
     assert [is_shown(replace(place, is_proven=proven), {"distance": 16.0}) for proven in (False, True)] == [False, True]
 
 
