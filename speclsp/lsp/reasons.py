@@ -1,4 +1,4 @@
-"""Reasons for showing no suggestion, and for cutting one: a code for traces and the status line, a sentence for users.
+"""Reasons for showing no suggestion: a code for traces and the status line, a sentence for users.
 
 `python -m speclsp.lsp.reasons` prints their meanings.
 """
@@ -104,19 +104,6 @@ def reason_without_backend(state: str, is_remote: bool) -> Reason:
 
 PASSING = (Reason.SUPERSEDED, Reason.CANCELLED, Reason.CLOSED)  # not about the position: a newer request answers
 
-# Causes of a cut in a suggestion that is shown; a Reason may be one too.
-LINE_END, BLOCK_END, UNFINISHED = "line_end", "block_end", "unfinished_line"
-BLANKS, STANDS_THERE, SOONER = "blanks", "stands_there", "sooner"
-CUTS: Mapping[str, str] = {
-    LINE_END: "after the end of the line",
-    BLOCK_END: "after the end of the block",
-    UNFINISHED: "a last line, list or block header that the shown text leaves incomplete",
-    BLANKS: "leading or trailing whitespace",
-    STANDS_THERE: "text that is already to the right of the cursor or below",
-    SOONER: "text that would add a syntax error to the file",
-}
-Cuts = list[tuple[str, int]]  # (a Reason's value or a key of CUTS, characters cut); 0 where nothing was cut
-
 MEANINGS: Mapping[str, str] = {reason.value: reason.meaning for reason in Reason}
 
 
@@ -126,5 +113,5 @@ def meaning(reason: str) -> str:
 
 
 if __name__ == "__main__":
-    for code, sentence in ({**MEANINGS, **CUTS}).items():
+    for code, sentence in MEANINGS.items():
         print(f"{code:16} {sentence}")

@@ -35,7 +35,7 @@ def explain(editor: Editor) -> dict[str, Any]:
 # ── contents of an explanation ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its_cuts():
+def test_a_suggestion_is_explained_with_its_times_its_rounds_and_its_context():
     with Editor(model="tiny") as editor:
         editor.begin(**ROOT)
         page = Page(editor, STACK + "\n\n\ndef main():\n    pass\n")
@@ -44,7 +44,7 @@ def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its
     assert (record["asked"], record["outcome"], record["meaning"]) == (True, "shown", "")
     assert (record["document"], record["language"], record["line"], record["column"]) == ("app.py", "python", 9, 9)
     assert record["shown_characters"] == len(item["insertText"])
-    assert record["streamed_characters"] - sum(cut["characters"] for cut in record["cut"]) == len(item["insertText"])
+    assert record["streamed_characters"] >= len(item["insertText"])
     assert record["total_ms"] >= record["engine_ms"] >= record["rounds_ms"] > 0
     assert record["prompt_ms"] > 0 and record["first_ms"] > 0
     parts = ("waited_ms", "parse_ms", "context_ms", "engine_ms")
@@ -151,7 +151,7 @@ def test_names_from_a_repository_are_shown_without_control_characters():
 # ── documentation ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_docs_list_every_reason_and_every_cut():
+def test_the_docs_list_every_reason():
     page = (DOCS / "lsp-extensions.md").read_text()
     listed = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
-    assert [text.split() for text in listed] == [list(reasons.MEANINGS), list(reasons.CUTS)]
+    assert [text.split() for text in listed] == [list(reasons.MEANINGS)]

@@ -29,7 +29,7 @@ from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
 from speclsp.lsp.postprocess import closers
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
-from speclsp.lsp.reasons import Cuts, Reason
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.text_windows import common_ends
 
 
@@ -51,9 +51,7 @@ class ConfidenceGate:
         """
         text = stream.rest or ""
         trace = job.trace if job is not None and not job.suggestions else None
-        cuts: Cuts = trace.cuts if trace is not None else []
-        cuts.clear()
-        suggestion = plan.to_suggestion(text, complete=whole, cuts=cuts)
+        suggestion = plan.to_suggestion(text, complete=whole)
         if trace is not None:
             trace.streamed_characters = len(text)
         backend = self._backend()
@@ -69,7 +67,7 @@ class ConfidenceGate:
         decision = evaluate(stream.text, stream.token_spans, len(stream.typed), curve, bar)
         if trace is not None:
             trace.confidence, trace.least_confidence = decision.confidence, decision.threshold
-        return apply_gate(suggestion, plan, text, decision, cuts)
+        return apply_gate(suggestion, plan, text, decision)
 
 
 class GateDecision(NamedTuple):
@@ -92,7 +90,7 @@ def evaluate(text: str, tokens: Sequence[TokenSpan], begin: int, curve: Curve, b
 
 
 def apply_gate(
-    suggestion: Suggestion | NoSuggestion, plan: SuggestionPlan, text: str, decision: GateDecision, cuts: Cuts
+    suggestion: Suggestion | NoSuggestion, plan: SuggestionPlan, text: str, decision: GateDecision
 ) -> Suggestion | NoSuggestion:
     """The part of `suggestion` that is shown: all, its first lines, or nothing. `plan` made it from `text`.
 
@@ -105,10 +103,7 @@ def apply_gate(
     ends = [decision.keep, *(match.start() for match in re.finditer("\n", text) if match.start() > decision.keep)]
     shown_lines = suggestion.text.count("\n") + 1  # each end costs a syntax check
     candidates = (first_lines(suggestion, plan, text, end) for end in ends[:shown_lines])
-    shorter = next((candidate for candidate in candidates if candidate is not None), suggestion)
-    if len(shorter.text) < len(suggestion.text):
-        cuts.append((Reason.UNSURE.value, len(suggestion.text) - len(shorter.text)))
-    return shorter
+    return next((candidate for candidate in candidates if candidate is not None), suggestion)
 
 
 def first_lines(suggestion: Suggestion, plan: SuggestionPlan, text: str, keep: int) -> Suggestion | None:

@@ -34,7 +34,7 @@ from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPla
 from speclsp.lsp.reasons import Reason, reason_without_backend
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.parser import SyntaxParser
-from speclsp.lsp.visibility.eligibility import why_not
+from speclsp.lsp.visibility.eligibility import exclusion
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
 from speclsp.plain_text import digest
 
@@ -71,8 +71,10 @@ class Pipeline:
     def refusal_reason(self, current: CompletionInput) -> str:
         """The reason to refuse a document, whatever its text; "" when the engine can be asked."""
         snapshot, root, backend = current.snapshot, current.root, self._backend()
+        if not self._config().completion.enabled:
+            return Reason.DISABLED
         excluded = self._ignored.of(snapshot.uri, root).no_suggestions
-        reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self._config(), root, excluded)
+        reason, _ = exclusion(snapshot.uri, snapshot.language, len(snapshot.text), self._config(), root, excluded)
         if reason or (backend is not None and backend.status.usable):
             return reason
         if backend is None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from speclsp.lsp.backend.types import Status, StreamPiece, StreamStart
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.reasons import Cuts
 from speclsp.plain_text import digest
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ class RequestInfo:
 
     uri: str = ""
     files: tuple[tuple[str, int, str], ...] = ()  # shown to the model: path, characters, source
-    not_shown: tuple[int, int] = (0, 0)  # characters of the document above and below the shown part
     status: Status | None = None  # of the backend at the end of the request
 
 
@@ -65,7 +63,6 @@ class Trace:
     streamed_characters: int = 0  # the model's text for this request, before post-processing
     shown_characters: int = 0  # of the first suggestion
     suggestions: int = 0
-    cuts: Cuts = field(default_factory=list)
     confidence: float | None = None  # in its first line; None if the engine reports no log-probabilities
     least_confidence: float = 0.0  # the threshold; 0: any
     about: RequestInfo = field(default_factory=lambda: RequestInfo())  # names: for speclsp/explain, not for logs
@@ -88,11 +85,9 @@ class Trace:
 
     def record_context(self, context: Context) -> None:
         """Record the paths and sizes of the text that the model is shown."""
-        above, below = context.around
-        shown_above, shown_below = len(context.prefix) + len(context.line_prefix), len(context.suffix)
+        shown = len(context.prefix) + len(context.line_prefix) + len(context.suffix)
         other_files = [(chunk.path, len(chunk.text), "similar") for chunk in context.extra]
-        self.about.files = ((context.path, shown_above + shown_below, "document"), *other_files)
-        self.about.not_shown = max(0, above - shown_above), max(0, below - shown_below)
+        self.about.files = ((context.path, shown, "document"), *other_files)
 
     def stream_started(self, start: StreamStart) -> None:
         """Record the engine's work before the first round."""

@@ -41,7 +41,6 @@ class Context:
     suffix: str
     extra: tuple[Chunk, ...]
     path: str
-    around: tuple[int, int] = (0, 0)  # characters of the document before the cursor and after it, shown or not
 
 
 WindowKey = tuple[int, int, ContextConfig]  # hashes of the text above the current line and below it; the budget
@@ -113,8 +112,7 @@ def build(
     selection.basis, selection.line = basis, line
     chunks = selection.better if better and selection.better else selection.chosen
     line_prefix = _line_tail(document.line_prefix, token_count.units(config.prefix_tokens + config.suffix_tokens))
-    sides = document.cursor, len(document.text) - document.cursor
-    return Context(prefix, line_prefix, suffix, chunks, path, sides)
+    return Context(prefix, line_prefix, suffix, chunks, path)
 
 
 @dataclass(frozen=True, slots=True)

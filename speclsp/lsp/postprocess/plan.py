@@ -20,7 +20,7 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import closers, fitting, outdent, repetition, surroundings, syntax_check, whole_end
 from speclsp.lsp.postprocess.cut import MAX_LINES, CutRules
-from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.languages import record
@@ -69,14 +69,8 @@ class _Answer:
     """A generated text on its way to a suggestion."""
 
     text: str  # what is left
-    cuts: Cuts  # each part that was removed
     ending: Ending = field(default_factory=Ending)
     reason: Reason | None = None  # if nothing is left
-
-    def keep(self, length: int, cause: str) -> None:
-        """Keep the first `length` characters."""
-        self.cuts.append((cause, len(self.text) - length))
-        self.text = self.text[:length]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,16 +99,13 @@ class SuggestionPlan(CutRules):
             return False
         return len(text) >= _MAX_CHARACTERS or self.cut(normal_newlines(text)).final
 
-    def to_suggestion(self, text: str, *, complete: bool = True, cuts: Cuts | None = None) -> Suggestion | NoSuggestion:
-        """The suggestion for a generated text; `complete`: the model ended it, not a limit in mid-line.
-
-        Appends to `cuts` each part that was removed.
-        """
+    def to_suggestion(self, text: str, *, complete: bool = True) -> Suggestion | NoSuggestion:
+        """The suggestion for a generated text; `complete`: the model ended it, not a limit in mid-line."""
         around = self.around
         if self.verbatim:
             return Suggestion(text, around.cursor, around.cursor) if text else NoSuggestion(Reason.EMPTY)
         complete = complete and len(text) < _MAX_CHARACTERS
-        answer = _Answer(normal_newlines(text[:_MAX_CHARACTERS]), cuts if cuts is not None else [])
+        answer = _Answer(normal_newlines(text[:_MAX_CHARACTERS]))
         self._end(answer, complete=complete)
         for step in (self._finish, self._remove_duplicates):
             step(answer)
@@ -126,11 +117,7 @@ class SuggestionPlan(CutRules):
         self._close(answer)
         if not answer.text:
             return NoSuggestion(answer.reason or Reason.CUT_SHORT)
-        suggestion, length = self._choose(answer.text, answer.ending)
-        answer.cuts.append((SOONER, len(answer.text) - length))
-        if isinstance(suggestion, Suggestion):
-            answer.cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(suggestion.text)))))
-        return suggestion
+        return self._choose(answer.text, answer.ending)
 
     def _end(self, answer: _Answer, *, complete: bool) -> None:
         """Cut the text at the end of the line or block, or before what is never shown."""
@@ -138,16 +125,14 @@ class SuggestionPlan(CutRules):
         own_end = complete and end == len(answer.text) and not answer.text.endswith("\n")  # not with its line
         by_limit = not complete and not is_final
         answer.ending = Ending(by_model=own_end, by_limit=by_limit, goes_on=answer.reason is None)
-        answer.keep(end, answer.reason.value if answer.reason else BLOCK_END if self.multiline else LINE_END)
+        answer.text = answer.text[:end]
 
     def _finish(self, answer: _Answer) -> None:
         """Drop the last part that a limit cut, and the blanks at the end."""
         if answer.ending.by_limit and answer.text.strip():
             answer.reason = answer.reason or Reason.CUT_SHORT
-            answer.keep(whole_end.whole_length(answer.text, self.around), UNFINISHED)
-        trimmed = surroundings.trim(answer.text, self.around)
-        answer.cuts.append((BLANKS, len(answer.text) - len(trimmed)))
-        answer.text = trimmed
+            answer.text = answer.text[: whole_end.whole_length(answer.text, self.around)]
+        answer.text = surroundings.trim(answer.text, self.around)
 
     def _remove_duplicates(self, answer: _Answer) -> None:
         """Drop what the document holds already."""
@@ -156,14 +141,13 @@ class SuggestionPlan(CutRules):
             length = repetition.length_without_below(answer.text, around)
         if length < len(answer.text):
             answer.reason, answer.ending = Reason.REPEATS_BELOW, Ending()
-            answer.keep(length, answer.reason.value)
-            answer.text = surroundings.trim(answer.text, self.around)
+            answer.text = surroundings.trim(answer.text[:length], self.around)
 
     def _close(self, answer: _Answer) -> None:
         """Drop the last lines that leave open what cannot be closed, where a rule or a limit ended the text."""
         if not answer.ending.by_model and (self.multiline or self.enclosed or answer.reason is not None):
-            answer.keep(whole_end.closable_length(answer.text, self.around, goes_on=answer.ending.goes_on), UNFINISHED)
-            answer.text = surroundings.trim(answer.text, self.around)
+            length = whole_end.closable_length(answer.text, self.around, goes_on=answer.ending.goes_on)
+            answer.text = surroundings.trim(answer.text[:length], self.around)
 
     def _fit(self, text: str, choice: fitting.Choice | None = None) -> Suggestion | NoSuggestion:
         """`text` fitted to the text around the cursor; with `choice`, in this way instead of the best one."""
@@ -197,15 +181,15 @@ class SuggestionPlan(CutRules):
         start = around.cursor - len(around.line)
         return Suggestion(line, start, around.cursor) if self.outdents else NoSuggestion(Reason.OUTDENTS)
 
-    def _choose(self, text: str, ending: Ending) -> tuple[Suggestion | NoSuggestion, int]:
-        """(the first candidate that breaks nothing, the length of `text` that it uses).
+    def _choose(self, text: str, ending: Ending) -> Suggestion | NoSuggestion:
+        """The first candidate that breaks nothing.
 
         The candidates: `text` with the closers that it needs, as it is, and shorter.
         """
         around = self.around
         plain = self._fit(text)
         if isinstance(plain, NoSuggestion):
-            return plain, len(text)
+            return plain
         deadline = parse_clock_s() + CHECK_MS / 1000
         is_mid_line = bool(around.rest.strip())
         is_closed = ending.by_model or ending.by_limit or self.enclosed or self.multiline
@@ -214,9 +198,9 @@ class SuggestionPlan(CutRules):
         for candidate in closers.candidates(text, around, line=line) if is_closed else ():
             closed = self._fit(candidate)
             if isinstance(closed, Suggestion) and self._is_valid(closed, deadline, ending):
-                return closed, len(text)
+                return closed
         if self._is_valid(plain, deadline, ending, truncated=ending.by_limit):
-            return plain, len(text)
+            return plain
         deadline += REPAIR_MS / 1000
         for length, choice in fitting.alternatives(text, around):
             shorter = text[:length]
@@ -226,8 +210,8 @@ class SuggestionPlan(CutRules):
                 shorter = next(closers.candidates(shorter, around, line=line), shorter)
             other = self._fit(shorter, choice)
             if isinstance(other, Suggestion) and self._is_valid(other, deadline, Ending()):
-                return (other, length) if parse_clock_s() < deadline else (NoSuggestion(Reason.BREAKS), 0)
-        return NoSuggestion(Reason.BREAKS), 0
+                return other if parse_clock_s() < deadline else NoSuggestion(Reason.BREAKS)
+        return NoSuggestion(Reason.BREAKS)
 
     def _is_valid(self, suggestion: Suggestion, deadline: float, ending: Ending, *, truncated: bool = False) -> bool:
         """True if the suggestion adds no syntax error and leaves no bracket, tag or quote open where it may not."""

@@ -26,7 +26,7 @@ from speclsp.lsp.documents.uri_paths import containing_folder
 from speclsp.lsp.protocol.framing import framed
 from speclsp.lsp.protocol.initialize_answer import initialize_result, params_problem, workspace_folders
 from speclsp.lsp.protocol.stdio import Input, redirect_stdio
-from speclsp.lsp.visibility.eligibility import why_not
+from speclsp.lsp.visibility.eligibility import exclusion
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 
 AT_START = "initializationOptions"  # written by the editor's user; later settings may come from a repository
@@ -93,7 +93,7 @@ class Opening:
 
     def _open(self, document: Mapping[str, Any]) -> None:
         """Launch the shared engine if the document is eligible for suggestions."""
-        if self.config.remote.url:
+        if self.config.remote.url or not self.config.completion.enabled:
             return
         facts = str(document["uri"]), str(document["languageId"]), len(document["text"])
         threading.Thread(target=self._launch_engine, args=facts, name="engine-start", daemon=True).start()
@@ -101,7 +101,7 @@ class Opening:
     def _launch_engine(self, uri: str, language: str, characters: int) -> None:
         root = containing_folder(uri, self._folders)
         excluded = IgnoreFiles().read_no_suggestions(uri, root)
-        reason, _ = why_not(uri, language, characters, self.config, root, excluded)
+        reason, _ = exclusion(uri, language, characters, self.config, root, excluded)
         if reason or self._started:
             return
         self._started = True

@@ -63,9 +63,9 @@ def retry(app: App, params: Any) -> dict[str, object]:
     return {"retrying": False, "message": f"nothing to retry; the state is {state}{detail and ': ' + detail}"}
 
 
-def explain(app: App, params: Any) -> dict[str, object]:
+async def explain(app: App, params: Any) -> dict[str, object]:
     """speclsp/explain: the outcome of the last request."""
-    return app.recorder.current()
+    return await app.recorder.current()
 
 
 async def uses(app: App, params: Any) -> dict[str, object]:

@@ -9,22 +9,19 @@ a log. Imports that only this needs are late: `initialize` is answered by then.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.reasons import CUTS, PASSING, meaning
-from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocuments
+from speclsp.lsp.reasons import PASSING, meaning
+from speclsp.lsp.server.request_context import WorkspaceDocuments
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Status
     from speclsp.lsp.completion.trace import Trace
     from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 
-NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
-MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
 ENGINE_FIELDS = ("state", "message", "model", "target", "draft", "device", "remote", "clients")
 
 
@@ -54,7 +51,7 @@ class ExplainRecorder:
         trace.ended((), reason, self._backend_status())
         self.request_ended(trace)
 
-    def current(self) -> dict[str, Any]:
+    async def current(self) -> dict[str, Any]:
         """The explanation of the last request, and the outcome of the last request for a next edit."""
         from speclsp.lsp.context.chunk import path_in
 
@@ -73,43 +70,23 @@ class ExplainRecorder:
             facts["engine"] |= {"model": answered_by.model}
             facts["engine"] |= {name: getattr(answered_by, name) for name in fields}
         folder = self._documents.root(trace.about.uri)
-        return facts | explanation(trace, self._refusal_message(trace), self._hidden_reasons(trace), folder)
+        return facts | explanation(trace, await self._refusal_message(trace), folder)
 
-    def _hidden_reasons(self, trace: Trace) -> tuple[str, ...]:
-        """For each open document that the prompt could not use: the reason, as of now."""
-        documents, about = self._documents, trace.about
-        if not about.files:
-            return ()
-        own = {about.uri, *(cell.uri for cell in documents.notebooks.above(about.uri))}
-        others = [document.uri for document in documents.documents if document.uri not in own]
-        hidden = [reason for uri in others[:MAX_CHECKED] if (reason := documents.hidden_reason(uri))]
-        return (*hidden, *[NOT_LOOKED_AT] * (len(others) - len(hidden) - MAX_NEIGHBOURS))
-
-    def _refusal_message(self, trace: Trace) -> str:
+    async def _refusal_message(self, trace: Trace) -> str:
         """The setting or file that caused the outcome, if one did."""
-        from speclsp.lsp.visibility.eligibility import why_not
-
-        documents, uri = self._documents, trace.about.uri
-        document = documents.documents.get(uri)
-        if document is None:
-            return ""
-        folder, size = documents.root(uri), documents.notebooks.characters(document)
-        excluded = documents.ignore_files.of(documents.notebooks.of(uri) or uri, folder).no_suggestions
-        reason, message = why_not(uri, document.language, size, documents.config, folder, excluded)
+        document = self._documents.documents.get(trace.about.uri)
+        reason, message = await self._documents.exclusion(document) if document is not None else ("", "")
         return message if reason == trace.outcome else ""
 
 
-def explanation(
-    trace: Trace, message: str = "", hidden: tuple[str, ...] = (), folder: str | None = None
-) -> dict[str, Any]:
+def explanation(trace: Trace, message: str = "", folder: str | None = None) -> dict[str, Any]:
     """A trace in the form of docs/lsp-extensions.md. `message` names the setting or file behind the outcome."""
     from speclsp.lsp.completion.trace import as_json
     from speclsp.lsp.context.chunk import path_in
 
     about = trace.about
-    above, below = about.not_shown
     numbers = as_json(trace)
-    for name in ("document", "version", "request", "wanted", "at_ms", "cuts"):  # of the log
+    for name in ("document", "version", "request", "wanted", "at_ms"):  # of the log
         del numbers[name]
     return {
         "outcome": trace.outcome,
@@ -121,17 +98,10 @@ def explanation(
         "line": trace.line + 1,
         "column": trace.column + 1,
         "age_s": round(time.monotonic() - trace.at_ms / 1000, 1),
-        "cut": [
-            {"why": why, "meaning": CUTS.get(why) or meaning(why), "characters": characters}
-            for why, characters in trace.cuts
-            if characters
-        ],
         "files": [
             {"path": clean(path), "characters": characters, "source": source}
             for path, characters, source in about.files
         ],
-        "not_shown": {"above": above, "below": below},
-        "left_out": dict(Counter(hidden)),
     }
 
 

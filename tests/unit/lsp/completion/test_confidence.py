@@ -212,17 +212,15 @@ def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(
     block = block_plan()
     suggestion = block.to_suggestion(text)
     verdict = evaluate(text, tokens(text, [3], logprobs), 0, CURVE, Bar(cost, 0.1))
-    cuts: list[tuple[str, int]] = []
-    shown = apply_gate(suggestion, block, text, verdict, cuts)
+    shown = apply_gate(suggestion, block, text, verdict)
     if isinstance(shown, Suggestion):
         assert isinstance(suggestion, Suggestion) and suggestion.start == shown.start
         shared = common_ends(suggestion.text, shown.text)[0]
         assert not any(map(str.isalnum, shown.text[shared:])), "its first lines, and the closers that they need"
-        assert sum(count for _, count in cuts) == len(suggestion.text) - len(shown.text)
         assert shown == suggestion or "\n" in suggestion.text[shared:]
     else:
         assert shown == suggestion or (shown.reason is Reason.UNSURE and verdict.keep == 0)
-    assert apply_gate(suggestion, block, text, verdict._replace(keep=len(text)), []) == suggestion
+    assert apply_gate(suggestion, block, text, verdict._replace(keep=len(text))) == suggestion
 
 
 def block_plan() -> SuggestionPlan:
@@ -235,12 +233,11 @@ def block_plan() -> SuggestionPlan:
 def test_a_block_is_shown_up_to_the_lines_that_are_worth_it():
     text = "total = 0\n    for item in items:\n        total += item.price\n    return total"
     spans = [TokenSpan(start, start + 1, -9.0 if 33 <= start < 60 else -0.001) for start in range(len(text))]
-    block, cuts = block_plan(), list[tuple[str, int]]()
+    block = block_plan()
     suggestion = block.to_suggestion(text)
     verdict = evaluate(text, spans, 0, CURVE, MEDIUM)
-    shown = apply_gate(suggestion, block, text, verdict, cuts)
+    shown = apply_gate(suggestion, block, text, verdict)
     assert isinstance(shown, Suggestion) and shown.text == "total = 0", "no header of a loop alone"
-    assert cuts == [("unsure", len(text) - len(shown.text))]
     assert verdict.confidence is not None and verdict.confidence > 0.2
 
 

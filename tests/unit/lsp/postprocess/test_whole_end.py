@@ -70,7 +70,7 @@ def test_the_gate_leaves_no_bracket_open_that_the_whole_suggestion_closes(
     plan = plan_at(f"{above}¦{below if is_auto_closed else ''}", language, config)
     whole = plan.to_suggestion(text)
     line_ends = [match.start() for match in re.finditer(r"(?<=\S)\n", text)]
-    shown = apply_gate(whole, plan, text, GateDecision(0.5, 0.1, data.draw(st.sampled_from(line_ends))), [])
+    shown = apply_gate(whole, plan, text, GateDecision(0.5, 0.1, data.draw(st.sampled_from(line_ends))))
     if isinstance(whole, Suggestion) and not is_more_open(plan, whole, language):
         assert isinstance(shown, Suggestion) and not is_more_open(plan, shown, language)
         assert DRAWN.fullmatch(drawn(shown, text)), shown.text

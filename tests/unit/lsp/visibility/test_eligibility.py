@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.rows import rows
 
 from speclsp.config import Config, parse
-from speclsp.lsp.visibility.eligibility import matches, why_not
+from speclsp.lsp.visibility.eligibility import exclusion, matches
 
 ROWS = rows(__file__)
 
@@ -57,15 +57,15 @@ def test_every_glob_gives_a_verdict(pattern: str, path: str):
 )
 def test_globs_match_the_path_in_the_workspace_and_the_absolute_path(uri: str):
     for pattern in ("keys/**", "/p/keys/*", "/p/**"):
-        reason, message = why_not(uri, "python", 3, config(disabled_globs=[pattern]), "file:///p")
+        reason, message = exclusion(uri, "python", 3, config(disabled_globs=[pattern]), "file:///p")
         assert reason == "glob_off" and repr(pattern) in message and "completion.disabled_globs" in message
-    assert why_not(uri, "python", 3, config(disabled_globs=["keys/**"]), None) == ("", ""), "no folder is open"
-    assert why_not(uri, "python", 3, config(disabled_globs=["p/**"]), "file:///p") == ("", "")
+    assert exclusion(uri, "python", 3, config(disabled_globs=["keys/**"]), None) == ("", ""), "no folder is open"
+    assert exclusion(uri, "python", 3, config(disabled_globs=["p/**"]), "file:///p") == ("", "")
 
 
 def test_prose_and_commit_messages_are_off_by_default_and_a_list_replaces_the_default():
     for language in ("markdown", "plaintext", "text", "git-commit", "gitcommit", "git-rebase", "rst", "latex", "mail"):
-        assert why_not("file:///p/a", language, 1, Config(), None)[0] == "language_off"
-        assert why_not("file:///p/a", language, 1, config(disabled_languages=[]), None) == ("", "")
-        assert why_not("file:///p/a", language, 1, config(disabled_languages=["go"]), None) == ("", "")
-    assert why_not("file:///p/a", "go", 1, config(disabled_languages=["go"]), None)[0] == "language_off"
+        assert exclusion("file:///p/a", language, 1, Config(), None)[0] == "language_off"
+        assert exclusion("file:///p/a", language, 1, config(disabled_languages=[]), None) == ("", "")
+        assert exclusion("file:///p/a", language, 1, config(disabled_languages=["go"]), None) == ("", "")
+    assert exclusion("file:///p/a", "go", 1, config(disabled_languages=["go"]), None)[0] == "language_off"
