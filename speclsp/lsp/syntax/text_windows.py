@@ -52,26 +52,6 @@ def match_starts(
         start = text.find(literal, start + 1 if match is None else match.end(), high)
 
 
-def line_pattern(content: str) -> re.Pattern[str]:
-    """A pattern of a line with this content between blanks."""
-    return re.compile(rf"(?m)^[ \t]*{re.escape(content)}[ \t]*\r?$")
-
-
-def equal_line_starts(content: str, text: str, low: int = 0, high: int | None = None) -> Iterator[int]:
-    """The starts of the lines with this content between blanks that begin in `[low, high)`, from top to bottom."""
-    pattern, high = line_pattern(content), len(text) if high is None else high
-    if not content:
-        yield from (match.start() for match in pattern.finditer(text, low, high))
-        return
-    at = text.find(content, low, high)
-    while at >= 0:
-        start = text.rfind("\n", 0, at) + 1
-        if start >= low and pattern.match(text, start, high):
-            yield start
-        end = text.find("\n", at, high)
-        at = text.find(content, end + 1, high) if end >= 0 else -1
-
-
 def window(text: str, near: int, size: int) -> tuple[int, list[tuple[int, int]]]:
     """(end of the file's first lines, pieces of the file around `near`): whole lines, about `size` characters.
 

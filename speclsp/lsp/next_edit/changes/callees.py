@@ -11,7 +11,7 @@ from itertools import product
 
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
-from speclsp.lsp.next_edit.changes.substitutions import Evidence, Origin, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import Substitution
 from speclsp.lsp.syntax.languages.keywords import declaration_before
 
 CALLEE = "callee"  # the kind of these edits
@@ -41,10 +41,8 @@ def callee_places(recent: Recent) -> Iterator[Place]:
         is_known = recent.defines(re.split(r"\W", new)[0]) and (is_of_module or not recent.defines(owner))
         if contradicted or (times < MIN_TIMES and not is_known):
             continue
-        origins = [Origin(recent.edits[change.edit].uri, change.new) for change in same]
-        evidence = Evidence(times, len(recent.edits) - 1, origins)
-        pattern = re.compile(rf"{BEFORE}{re.escape(old)}\(")
-        is_proven = times >= MIN_TIMES and not recent.passed(pattern, f"{old}(", origins)
+        evidence, pattern = recent.evidence(same), re.compile(rf"{BEFORE}{re.escape(old)}\(")
+        is_proven = times >= MIN_TIMES and not recent.passed(pattern, f"{old}(", evidence.origins)
         tree, name = recent.parse(recent.cursor), re.findall(r"\w+", new)[-1]
         defines = re.compile(rf"\b{name}\s*(?:[=(<]|:\s*(?:async\s*)?(?:\(|function))")
         for start, line in recent.lines_with(pattern, f"{old}("):

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from speclsp.lsp.next_edit.changes.substitutions import (
-    Evidence,
-    Substitution,
-)
+from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution
 
 REACH_CHARACTERS = 60_000  # searched on either side of the cursor
 MAX_PLACES = 12  # examined on either side of the cursor, for one substitution
-MAX_SUBSTITUTIONS = 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ passed and left as it was.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution
-from speclsp.lsp.syntax.text_windows import equal_line_starts, line_at, line_end, line_start
+from speclsp.lsp.syntax.text_windows import line_at, line_end
 
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
@@ -34,15 +35,11 @@ def block_places(recent: Recent, is_decided: Callable[[Substitution], bool]) -> 
             continue
         first, evidence = key.old.partition("\n")[0], known[key]
         lines = {*key.new.split("\n"), *(origin.line for origin in evidence.origins)}
-        changed = [
-            at for origin in evidence.origins for at in (text.find(origin.line), text.rfind(origin.line)) if at >= 0
-        ]
-        low, high = (line_start(text, min(changed)), max(changed)) if changed else (0, 0)
-        is_passed = not recent.is_answered(key, evidence) and any(
-            block_at(key, evidence, text, at) for at in equal_line_starts(first, text, low, high)
-        )
+        pattern = re.compile(rf"{re.escape(first)}\s*$", re.MULTILINE)
+        passed = [] if recent.is_answered(key, evidence) else recent.passed(pattern, first, evidence.origins)
+        is_passed = any(block_at(key, evidence, text, start) for start, _ in recent.lines_at(passed))
         if not is_passed and (evidence.times > 1 or line_at(text, recent.cursor) not in map(str.strip, lines)):
-            starts = recent.lines_at(list(equal_line_starts(first, text, recent.low, recent.high)))
+            starts = recent.lines_with(pattern, first)
             listed += filter(None, (block_at(key, evidence, text, start) for start, _ in starts))
     changes = {(change.old.strip(), change.new.strip()) for change in recent.changes}
     edited = {new for _, new in changes}

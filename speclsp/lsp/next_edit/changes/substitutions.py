@@ -17,7 +17,6 @@ RENAME, LINES = "rename", "lines"
 MAX_LINE_CHARACTERS = 300
 MAX_BLOCK_LINES = 8  # of replaced lines
 MIN_BLOCK_CHARACTERS = 12
-MIN_ALIKE = 0.5  # share of equal characters in a line and its successor, where a block changes its number of lines
 
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 NAME, LONG_NAME = re.compile(r"[^\W\d]\w*\Z"), re.compile(r"\b[^\W\d]\w{2,}")
@@ -47,14 +46,11 @@ class Edit:
     @cached_property
     def changed_lines(self) -> tuple[tuple[str, str], ...]:
         """(line before, line after) of each changed line. Added and removed lines have no partner."""
-        pairs = (
-            pair
-            for old, new in changed_blocks(self)
-            for pair in (zip(old, new, strict=True) if len(old) == len(new) else _alike(old, new))
-        )
+        blocks = ((old, new) for old, new in changed_blocks(self) if len(old) == len(new))
         return tuple(
             (old, new)
-            for old, new in pairs
+            for pair in blocks
+            for old, new in zip(*pair, strict=True)
             if max(len(old), len(new)) <= MAX_LINE_CHARACTERS and old.split() != new.split()
         )
 
@@ -111,32 +107,12 @@ def changed_blocks(edit: Edit) -> Iterator[tuple[tuple[str, ...], tuple[str, ...
             yield edit.old_lines[low:high], edit.new_lines[start:end]
 
 
-def _alike(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Lines of two blocks that are alike, in order."""
-    start = 0
-    if max(len(old), len(new)) > MAX_BLOCK_LINES:
-        return
-    for line in old:
-        best, at = 0.0, -1
-        for index, other in enumerate(new[start:], start):
-            if max(len(line), len(other)) <= MAX_LINE_CHARACTERS:
-                matcher = difflib.SequenceMatcher(None, line.strip(), other.strip(), autojunk=False)
-                least = max(best, MIN_ALIKE)
-                if (
-                    min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= least
-                    and (ratio := matcher.ratio()) > best
-                ):
-                    best, at = ratio, index
-        if best >= MIN_ALIKE:
-            start = at + 1
-            yield line, new[at]
-
-
 def is_block(old: Sequence[str], new: Sequence[str]) -> bool:
     """True if a replaced block is short, and characteristic enough to be the same thing elsewhere."""
     characters = sum(len(line.strip()) for line in old)
     names = LONG_NAME.findall("\n".join(old))
-    return max(len(old), len(new)) <= MAX_BLOCK_LINES and characters >= MIN_BLOCK_CHARACTERS and len(names) >= 2
+    is_short = max(len(old), len(new)) <= MAX_BLOCK_LINES and bool(old[0].strip())
+    return is_short and characters >= MIN_BLOCK_CHARACTERS and len(names) >= 2
 
 
 def unindented(lines: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speclsp.lsp.next_edit.changes.substitutions import Edit
 from speclsp.lsp.next_edit.producer import Producer, Proposal
-from speclsp.lsp.syntax.text_windows import equal_line_starts, line_pattern, match_starts
+from speclsp.lsp.syntax.text_windows import match_starts
 
 URI = "file:///work/app.py"
 WORDS = ("aa", "aaa", "b", "aa.aa", "(", ")", " ", "\n", "\r\n", "\t", "a", "é", "_")
@@ -35,13 +35,6 @@ def test_a_search_by_literal_has_the_matches_of_finditer(text: str, literal: str
     ):
         plain = [match.start() for match in pattern.finditer(text, low, high)]
         assert list(match_starts(pattern, literal, text, low, high)) == plain
-
-
-@given(TEXTS, st.sampled_from(["aa", "aa.aa", "b aa", ""]), BOUNDS)
-def test_a_search_for_equal_lines_has_the_matches_of_finditer(text: str, content: str, bounds: tuple[int, int]):
-    low, high = min(bounds[0], len(text)), min(bounds[1], len(text))
-    plain = [match.start() for match in line_pattern(content).finditer(text, low, high)]
-    assert list(equal_line_starts(content, text, low, high)) == plain
 
 
 @settings(deadline=None)

@@ -123,11 +123,6 @@ class ArgumentSearch:
             name = change.new[change.added].name
             at = next((n for n, item in enumerate(present) if item.name == name), change.added)
             yield from self.calls_after(Changed(function, [*present[:at], *present[at + 1 :]], present, added=at))
-        elif is_new and not is_old:
-            item = change.old[change.removed]
-            at = len(present) if item.name else change.removed
-            old = [*present[:at], item._replace(name=item.name or item.text), *present[at:]]
-            yield from self.calls_after(Changed(function, old, present, removed=at))
 
     def calls_after(self, change: Changed) -> Iterator[Place]:
         """The calls of a function that fit its old parameters, and not the new ones."""
