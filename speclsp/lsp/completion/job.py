@@ -12,16 +12,12 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.backend.types import StreamPiece
 from speclsp.lsp.completion.stream import PREEMPTED, Stream
 from speclsp.lsp.completion.trace import Trace
-from speclsp.lsp.context import build
-from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
 
 # outcomes that do not predict the next request's
 NOT_CACHED = (Reason.ENGINE_LOST, Reason.EXCLUDED, Reason.FAILED, Reason.UNSURE)
-
-ContextState = tuple[build.Windows, Selections]  # the last selection per URI: it stays stable while the user types
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,6 @@ class CompletionJob:
     prepares_next: bool = False  # no caller waits: it completes into the cache (next_suggestion.py)
     first_line: FirstLine | None = None  # on the screen while the next one is prepared
     is_joined: bool = False  # further lines have joined `first_line`, in the cache
-    context: ContextState | None = None  # its own copy, until the prepared suggestion is used
 
     def __post_init__(self) -> None:
         self.trace = Trace.of(self.snapshot, self.request.wanted, self.request.id, self.request.position)

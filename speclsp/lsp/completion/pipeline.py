@@ -3,8 +3,7 @@
     ignore files ─► parse ─► plan ─► an adopted stream? its end ───┐
                               └─► context ─► backend, streamed ────┴─► post-processed ─► sure enough?
 
-session.py decides when a request runs, and stores its answer. Preparations for the next suggestion use a private copy
-of the context selection (`fork_context`), which is restored only when the suggestion is accepted (`restore_context`).
+session.py decides when a request runs, and stores its answer.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from speclsp.lsp.backend.types import Backend, FimRequest
 from speclsp.lsp.completion import alternatives
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.gate import ConfidenceGate
-from speclsp.lsp.completion.job import CompletionInput, CompletionJob, ContextState, FirstLine, Outcome
+from speclsp.lsp.completion.job import CompletionInput, CompletionJob, FirstLine, Outcome
 from speclsp.lsp.completion.next_suggestion import joins
 from speclsp.lsp.completion.stream import Stream, Streams
 from speclsp.lsp.context import build
@@ -46,7 +45,7 @@ CUT_SHORT = ("limit", "deadline")  # stop types of a completion that was ended e
 
 @dataclass(eq=False, repr=False)
 class Pipeline:
-    """Computes the answers of one editor's session. `windows` and `selections` keep each document's last context."""
+    """Computes the answers of one editor's session. `selections` keeps each document's last context."""
 
     _config: Callable[[], Config]
     _backend: Callable[[], Backend | None]
@@ -59,13 +58,12 @@ class Pipeline:
     _client_follows_growth: bool  # the client shows further lines that join a suggestion on the screen
     _parser: SyntaxParser = field(default_factory=SyntaxParser)
     _name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
-    windows: build.Windows = field(default_factory=dict)
+    _windows: build.Windows = field(default_factory=dict)
     selections: Selections = field(default_factory=dict)
 
     def document_closed(self, uri: str) -> None:
         """The document was closed: forget its context, and end its stream unless it has a reader."""
         self._streams.leave(uri)
-        self.windows.pop(uri, None)
         self.selections.pop(uri, None)
 
     def refusal_reason(self, current: CompletionInput) -> str:
@@ -95,22 +93,6 @@ class Pipeline:
             return False
         return not self.refusal_reason(after_accept) and self._cache.lookup(after_accept.snapshot, 1) is None
 
-    def fork_context(self, uri: str) -> ContextState:
-        """A copy of the context state for one document: a preparation changes the copy only."""
-        selection = self.selections.get(uri)
-        return dict(self.windows), {uri: replace(selection)} if selection is not None else {}
-
-    def restore_context(self, uri: str, state: ContextState) -> None:
-        """Continue a document's context from a forked state."""
-        windows, selections = state
-        if uri in windows:
-            self.windows[uri] = windows[uri]
-        for name, selection in selections.items():
-            present = self.selections.get(name, selection)
-            if present.chosen != selection.chosen:  # a better one was found since: its prompt is not cached here
-                selection.better = present.chosen
-            self.selections[name] = selection
-
     async def answer(self, job: CompletionJob) -> Outcome:
         """The outcome of a request. Raises EngineError."""
         verdict, backend = await self._ignored.settled(job.snapshot.uri, job.input.root), self._backend()
@@ -130,7 +112,7 @@ class Pipeline:
         if adopted is not None:
             return outcome_of(adopted)
         start_ms = job.elapsed_ms()
-        context = self._build_context(job.input, tree, job.context)
+        context = self._build_context(job.input, tree)
         job.trace.context_ms = job.elapsed_ms() - start_ms
         job.trace.record_context(context)
         next_request, complete = partial(self._request, job, plan, context), partial(self._complete, job, plan)
@@ -156,8 +138,7 @@ class Pipeline:
         plan, tree = self._plan(current, completion)
         if isinstance(plan, NoSuggestion):
             return None
-        state = (dict(self.windows), self.selections) if at_rest else None  # the window is that of the cursor's line
-        context = self._build_context(current, tree, state, better)
+        context = self._build_context(current, tree, better)
         if better and not self.selections[current.snapshot.uri].better:
             return None
         request = to_request(context, max_tokens=0, deadline_ms=completion.timeout_ms)
@@ -182,24 +163,18 @@ class Pipeline:
         return postprocess.plan(snapshot, tree, completion, others, verbatim=verbatim, outdents=outdents), tree
 
     def _build_context(
-        self,
-        current: CompletionInput,
-        tree: syntax.SyntaxTree | None,
-        state: ContextState | None = None,
-        better: bool = False,
+        self, current: CompletionInput, tree: syntax.SyntaxTree | None, better: bool = False
     ) -> build.Context:
-        """The text that the model is shown. It updates `state`, or without one the document's own context."""
-        settings, (windows, selections) = self._config().context, state or (self.windows, self.selections)
-        sources = CrossFileSources(index=self._index_of(current.root))
+        """The text that the model is shown."""
         return build.build(
             current.snapshot,
             tree,
-            settings,
+            self._config().context,
             current.root,
             current.others(),
-            windows,
-            selections=selections,
-            sources=sources,
+            self._windows,
+            selections=self.selections,
+            sources=CrossFileSources(index=self._index_of(current.root)),
             better=better,
         )
 

@@ -90,11 +90,6 @@ class PrefillAhead:
         for task in self._tasks:
             task.cancel()
 
-    def close(self) -> None:
-        """Cancel all timers and prefills."""
-        self._cancel_timer()
-        self.end_work()
-
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

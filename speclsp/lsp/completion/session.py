@@ -91,7 +91,7 @@ class Session:
         """Up to `request.wanted` different suggestions. Cancel the caller's task to give up; the engine stops as well.
 
         The order of the steps matters. The stream is adopted before the older job is given up, which would close it.
-        No step awaits, so the job's task begins after the last one and builds its prompt from the restored context.
+        No step awaits, so the job's task begins after the last one.
         """
         uri = request.input.snapshot.uri
         job = self._create_job(request)
@@ -120,8 +120,6 @@ class Session:
         job.deadline = loop.call_later(job.completion.timeout_ms / 1000, self._deadline_passed, job)
         if prepared is not None and (job.trace.reused or job.trace.adopted):
             job.trace.prepared = True
-        if prepared is not None and prepared.context is not None:  # the suggestions that follow continue from there
-            self.pipeline.restore_context(uri, prepared.context)
         return await self._answer(job)
 
     def document_changed(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
@@ -165,13 +163,6 @@ class Session:
         self.pipeline.document_closed(uri)
         self._prefill_ahead.document_closed(uri)
         self.cache.forget(uri)
-
-    def close(self) -> None:
-        """Answer every request under way with the reason CLOSED, and stop all work."""
-        for job in list(self._jobs.values()):
-            self._give_up(job, Reason.CLOSED)
-        self.discard_answers()
-        self._prefill_ahead.close()
 
     # ── the arrival of a request, in the order of complete() ──────────────────────────────────────────────────────────
 
@@ -302,8 +293,7 @@ class Session:
         if snapshot.uri in self._jobs or not self.pipeline.may_prepare(after_accept):
             return None
         request, completion = CompletionRequest(after_accept), with_several_lines(self.config.completion)
-        first_line, context = preparation.first_line, self.pipeline.fork_context(snapshot.uri)
-        job = CompletionJob(request, completion, prepares_next=True, first_line=first_line, context=context)
+        job = CompletionJob(request, completion, prepares_next=True, first_line=preparation.first_line)
         job.task = asyncio.create_task(self._run(job))
         return job
 

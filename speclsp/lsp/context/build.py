@@ -29,6 +29,7 @@ _BLOCK_TOKENS = 256  # the window's start moves in steps of this
 _PREAMBLE_SHARE = 4  # a quarter of the prefix budget may go to code above the window
 _LINES_BELOW_SCOPE = 3
 _MAX_ITEM = 240  # characters of one import statement or signature
+_MAX_WINDOWS = 8  # for the cursor's line, the new line below it and the one behind a prepared suggestion
 REGION_LINES = 12  # the cursor is in another region if it moved by more lines since the last prompt
 
 
@@ -43,19 +44,9 @@ class Context:
     path: str
 
 
-WindowKey = tuple[int, int, ContextConfig]  # hashes of the text above the current line and below it; the budget
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The shown part of a document that is too long, for one line in it."""
-
-    key: WindowKey
-    prefix: str
-    below: str  # from the line's end
-
-
-Windows = dict[str, Window]  # by URI: the last one
+# The shown part of a document that is too long, above the current line and below it, for the last lines.
+# By the URI, the hashes of the text above the line and below it, and the budget.
+Windows = dict[tuple[str, int, int, ContextConfig], tuple[str, str]]
 
 
 def build(
@@ -75,22 +66,24 @@ def build(
     For a document within the budget, `prefix + line_prefix` and `suffix` are all of the text before and after the
     cursor. `root` (a path or a file URI) makes `path` relative.
 
-    `windows` remembers the window: a busy machine has time to parse at one key and none at the next, and that must not
+    `windows` remembers the windows: a busy machine has time to parse at one key and none at the next, and that must not
     move the window while the user types on a line. `selections` does the same for the chunks of other files, and keeps
     them for longer. `better`: search for a better selection of chunks, and show it if there is one.
     """
     document = _SplitDocument.of(snapshot)
     syntax = _StableSyntax(snapshot.text, tree, document.raw_start, config)
-    key = hash(document.above), hash(document.below), config
-    window = windows.get(snapshot.uri) if windows is not None else None
+    key = snapshot.uri, hash(document.above), hash(document.below), config
     if document.fits(config):
         prefix, suffix = document.above, document.text[document.cursor :]
-    elif window is not None and window.key == key:
-        prefix, suffix = window.prefix, document.line_suffix + window.below
+    elif windows and key in windows:
+        prefix, below = windows[key]
+        suffix = document.line_suffix + below
     else:
         prefix, suffix = _cut_text(snapshot.text, document, syntax, config)
         if windows is not None and len(suffix) > len(document.line_suffix):
-            windows[snapshot.uri] = Window(key, prefix, suffix[len(document.line_suffix) :])
+            if len(windows) >= _MAX_WINDOWS:
+                del windows[next(iter(windows))]
+            windows[key] = prefix, suffix[len(document.line_suffix) :]
     selection = selections.setdefault(snapshot.uri, Selection()) if selections is not None else Selection()
     path = path_in(snapshot.uri, root)
     basis = config, frozenset(other.uri for other in others)

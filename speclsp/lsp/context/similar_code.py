@@ -193,11 +193,6 @@ class WordIndexCache:
             self._characters -= len(oldest)
         return index
 
-    def clear(self) -> None:
-        """Drop all indexes."""
-        self._indexes.clear()
-        self._characters = 0
-
 
 def words(text: str) -> frozenset[str]:
     """Words of a text, without keywords."""

@@ -17,7 +17,6 @@ NOT_LINE_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # str.splitlines breaks at t
 LINE = re.compile(r"[^\r\n]+(?:\r\n?|\n)?|\r\n?|\n")
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # two lone surrogates that encode one character
 ASTRAL = re.compile("[\U00010000-\U0010ffff]")  # two UTF-16 units each
-ENCODINGS = ("utf-8", "utf-16", "utf-32")
 SAMPLED_CHARACTERS = 65_536  # read by `newline`
 
 Place = tuple[int, int]  # line, column in the client's units
@@ -59,7 +58,6 @@ class Document:
 
     def apply(self, changes: Sequence[Mapping[str, object]], encoding: str) -> None:
         """Apply the contentChanges of one didChange in order, all of them or (ValueError) none."""
-        _check_encoding(encoding)
         parsed = [_parse_change(change) for change in changes]
         self.lines_at_once = len({start[0] for start, _, _ in parsed if start is not None})
         for start, end, text in parsed:
@@ -81,13 +79,11 @@ class Document:
 
     def locate(self, position: Mapping[str, object], encoding: str) -> tuple[int, int]:
         """The line and the code-point offset of a position, both clamped into the text."""
-        _check_encoding(encoding)
         line, index = self._locate(_parse_position(position), encoding)
         return line, self._start_of(line) + index
 
     def position(self, offset: int, encoding: str) -> dict[str, int]:
         """The position of a code-point offset. An offset between \\r and \\n counts as before both."""
-        _check_encoding(encoding)
         line, start = self._line_at(offset)
         content = self._split()[line].rstrip("\r\n")
         return {"line": line, "character": column_units(content[: max(0, offset - start)], encoding)}
@@ -234,11 +230,6 @@ def newline(text: str) -> str:
     crlf = sample.count("\r\n")
     counts = {"\n": sample.count("\n") - crlf, "\r\n": crlf, "\r": sample.count("\r") - crlf}
     return max(counts, key=lambda end: counts[end])
-
-
-def _check_encoding(encoding: str) -> None:
-    if encoding not in ENCODINGS:
-        raise ValueError(f"position encoding {encoding!r} is not one of {', '.join(ENCODINGS)}")
 
 
 def _parse_position(position: object) -> Place:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
@@ -43,9 +41,8 @@ class FileCache:
     def __init__(self, folder: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
         self._texts: OrderedDict[str, _CachedText] = OrderedDict()
-        self._reads: queue.SimpleQueue[tuple[str, FileState, Future[_CachedText | None]]] = queue.SimpleQueue()
+        self._executor = ThreadPoolExecutor(1, "speclsp-text")
         self._pending: dict[str, tuple[FileState, Future[_CachedText | None]]] = {}
-        self._thread: threading.Thread | None = None
         self._is_hanging = False  # the disk, as far as the last read shows
 
     def text(self, path: str, state: FileState, wait_s: float, at_once: bool = False) -> str | None:
@@ -79,15 +76,9 @@ class FileCache:
     def _request(self, path: str, state: FileState) -> Future[_CachedText | None]:
         """Have the thread read a file."""
         pending = self._pending.get(path)
-        if pending is not None and pending[0] == state:
-            return pending[1]
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="speclsp-text", daemon=True)
-            self._thread.start()
-        future: Future[_CachedText | None] = Future()
-        self._pending[path] = state, future
-        self._reads.put((path, state, future))
-        return future
+        if pending is None or pending[0] != state:
+            pending = self._pending[path] = state, self._executor.submit(self._read, path, state)
+        return pending[1]
 
     def _store(self, path: str, result: _CachedText | None) -> None:
         """Cache a result, and drop the least recently used texts."""
@@ -97,16 +88,15 @@ class FileCache:
             while len(self._texts) > MAX_FILES:
                 self._texts.popitem(last=False)
 
-    def _run(self) -> None:
-        while True:
-            path, state, future = self._reads.get()
-            read_s = self._clock()  # before the read: its result may be collected much later
-            try:
-                text = read(self._folder, path, state)
-            except Exception:
-                text = None
-            future.set_result(_CachedText(state, read_s, text) if text is not None else None)
-            self._is_hanging = False
+    def _read(self, path: str, state: FileState) -> _CachedText | None:
+        """Read a file, in the thread."""
+        read_s = self._clock()  # before the read: its result may be collected much later
+        try:
+            text = read(self._folder, path, state)
+        except Exception:
+            text = None
+        self._is_hanging = False
+        return _CachedText(state, read_s, text) if text is not None else None
 
 
 def read(folder: str, path: str, state: FileState, characters: int = FILE_CHARACTERS) -> str | None:

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import errno
 import os
-import queue
 import re
 import stat
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -68,9 +66,9 @@ class IgnoreFiles:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[float, IgnoreVerdict]] = {}
-        self._pending: dict[tuple[str, str], Future[IgnoreVerdict]] = {}
-        self._questions: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._asked: dict[tuple[str, str], Future[IgnoreVerdict]] = {}  # the last one of each document
+        self._workspace = IgnoreWorkspace()  # used in the thread
+        self._executor = ThreadPoolExecutor(1, "speclsp-ignored")
         self._hangs = False  # the disk hangs, as far as known: requests do not wait for it
 
     def of(self, uri: str, root: str | None) -> IgnoreVerdict:
@@ -95,7 +93,7 @@ class IgnoreFiles:
             return FREE
         checked_s, _ = self._known.get(key, (-RECHECK_S, UNREAD))
         if time.monotonic() - checked_s >= RECHECK_S and not self._hangs:
-            import asyncio  # here, as the process of the index needs none: it starts a fifth quicker
+            import asyncio  # imported late: the answer to `initialize` needs none
 
             try:
                 await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._ask(key))), WAIT_S)
@@ -113,29 +111,22 @@ class IgnoreFiles:
 
     def _ask(self, key: tuple[str, str]) -> Future[IgnoreVerdict]:
         """Request a new verdict from the thread: a reading under way may have missed the latest change."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="speclsp-ignored", daemon=True)
-            self._thread.start()
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        future = self._pending.get(key)
-        if future is None:
-            future = self._pending[key] = Future()
-            self._questions.put(key)
+            self._asked.clear()
+        future = self._asked.get(key)
+        if future is None or future.running() or future.done():
+            future = self._asked[key] = self._executor.submit(self._read, key)
         return future
 
-    def _look(self) -> None:
-        rules = IgnoreWorkspace()
-        while True:
-            key = self._questions.get()
-            future = self._pending.pop(key)  # before reading: a request from here on needs a new verdict
-            try:
-                verdict = rules.verdict(*key)
-            except Exception:  # a repository may contain any pattern
-                verdict = IgnoreVerdict(no_context="an ignore file that cannot be parsed")
-            self._known[key] = time.monotonic(), verdict
-            self._hangs = False
-            future.set_result(verdict)
+    def _read(self, key: tuple[str, str]) -> IgnoreVerdict:
+        try:
+            verdict = self._workspace.verdict(*key)
+        except Exception:  # a repository may contain any pattern
+            verdict = IgnoreVerdict(no_context="an ignore file that cannot be parsed")
+        self._known[key] = time.monotonic(), verdict
+        self._hangs = False
+        return verdict
 
 
 # ── in the thread ─────────────────────────────────────────────────────────────────────────────────────────────────────

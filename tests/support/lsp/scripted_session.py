@@ -118,6 +118,11 @@ class ScriptedSession:
         )
         check_at_end(self._check_idle)
 
+    def close(self) -> None:
+        """Close the document, and end all other work."""
+        self.session.document_closed(URI)
+        self.session.discard_answers()
+
     def _check_idle(self) -> None:
         assert not self.session.busy
         assert asyncio.all_tasks() == {asyncio.current_task()}, "something still runs"

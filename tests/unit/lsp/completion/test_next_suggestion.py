@@ -19,7 +19,6 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion import next_suggestion, pipeline
 from speclsp.lsp.completion.job import CompletionInput
-from speclsp.lsp.completion.session import Session
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
 
@@ -38,7 +37,7 @@ async def preparing(backend: ScriptedBackend, **settings: object) -> AsyncIterat
     """A session that is closed at the end."""
     scripted = ScriptedSession(backend, **settings)
     yield scripted
-    scripted.session.close()
+    scripted.close()
     await asyncio.sleep(0.02)
 
 
@@ -132,21 +131,15 @@ async def test_a_preempted_preparation_is_not_shown_and_is_requested_again() -> 
         assert await scripted.texts(at(ACCEPTED)) == ["\nitems.clear()"]
 
 
-async def test_a_preparation_changes_the_selected_context_only_when_it_is_accepted() -> None:
+async def test_typing_on_after_a_preparation_only_appends_to_the_prompt() -> None:
     long = "".join(f"def f{number}():\n    return {number}\n\n\n" for number in range(600)) + TEXT
-
-    def chosen(session: Session) -> tuple[object, ...]:
-        return dict(session.pipeline.windows), {
-            uri: replace(shelf) for uri, shelf in session.pipeline.selections.items()
-        }
-
     async with preparing(ScriptedBackend(FIRST + "\nitems.", SECOND), **{"completion.multiline": "always"}) as scripted:
         assert await scripted.texts(at(long)) == [FIRST + "\nitems."]
-        before = chosen(scripted.session)
         await until(lambda: len(scripted.backend.requests) == 2 and not busy(scripted))
-        assert chosen(scripted.session) == before, "so that typing on finds its prompt in the cache"
-        await scripted.texts(at(long + FIRST + "\nitems."))
-        assert chosen(scripted.session) != before, "what was accepted goes on from there"
+        await scripted.texts(at(long + "x"))
+        before, _, after = scripted.backend.requests
+        assert (after.prefix, after.extra, after.suffix) == (before.prefix, before.extra, before.suffix)
+        assert after.line_prefix == before.line_prefix + "x"
 
 
 async def test_closing_the_document_or_new_settings_end_the_preparation() -> None:

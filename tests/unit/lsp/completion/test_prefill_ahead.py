@@ -84,7 +84,7 @@ async def test_the_document_with_the_focus_is_prefilled_before_its_first_request
     prefill, request = scripted.backend.requests[0], scripted.backend.requests[-1]
     assert prefill.max_tokens == 0 and request.max_tokens > 0
     assert (prefill.session, prefill.prefix, prefill.suffix) == (request.session, request.prefix, request.suffix)
-    scripted.session.close()
+    scripted.close()
 
 
 async def test_a_user_who_only_reads_files_soon_costs_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -164,7 +164,7 @@ async def test_only_the_enter_that_it_was_computed_for_leaves_the_work_at_rest_a
     characters = len(scripted.backend.streamed[1])
     await asyncio.sleep(0.05)
     assert len(scripted.backend.streamed[1]) == characters, "the next key ends it"
-    scripted.session.close()
+    scripted.close()
 
 
 async def test_a_better_selection_is_used_once_its_prompt_is_computed_and_not_before(soon: None):
@@ -229,7 +229,7 @@ async def test_each_step_at_rest_waits_for_the_work_at_the_cursor(soon: None):
     await scripted.session.complete(CompletionRequest(here, by_hand=True))
     await until(lambda: scripted.session.pipeline.selections[URI].chosen)
     assert not scripted.backend.has_work
-    scripted.session.close()
+    scripted.close()
 
 
 async def test_other_settings_end_the_work_at_rest(soon: None):

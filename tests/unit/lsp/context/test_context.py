@@ -208,6 +208,8 @@ def test_typing_on_a_line_keeps_the_window_with_and_without_a_syntax_tree():
     assert [built.line_prefix for built in contexts] == [ARGPARSE[start:cursor] for cursor in range(start, end + 1)]
     elsewhere = build(snapshot(ARGPARSE, 20), None, CONFIG, windows=windows)
     assert elsewhere == build(snapshot(ARGPARSE, 20), None, CONFIG), "another line has its own"
+    back = build(snapshot(text, cursor), None if tree else PARSER.parse("python", text, 1000), CONFIG, windows=windows)
+    assert back == contexts[-1], "a prompt of another line leaves it as it is"
 
 
 def test_without_tokens_no_other_document_is_shown():

@@ -28,8 +28,12 @@ PASSED = Deadline(-1.0, lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)
-def _empty_caches():
-    similar_code.FILE_WORDS.clear()
+def _without_cached_files() -> None:
+    empty_cache()
+
+
+def empty_cache() -> None:
+    similar_code.FILE_WORDS = similar_code.WordIndexCache(similar_code.MAX_CHARACTERS)
 
 
 # ── similar code ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +98,7 @@ def test_the_most_similar_pieces_are_those_of_a_brute_force_search(above: str, b
 def test_after_the_deadline_only_cached_files_are_compared(above: str, below: str, texts: list[str]):
     place = ChunkPlace("file:///a.py", "a.py", None, "python", above + "\norder", below)
     files = [similar_code.SourceFile(f"{n}.py", f"{n}\n{text}") for n, text in enumerate(texts)]
-    similar_code.FILE_WORDS.clear()
+    empty_cache()
     assert similar_code.candidates(place, files, PASSED) == ([], False)
     in_time = similar_code.candidates(place, files, NEVER)
     assert similar_code.candidates(place, files, PASSED) == in_time
@@ -166,7 +170,7 @@ def test_near_files_that_are_indexed_are_shown_when_there_is_no_time(root: Path,
     assert shown(root, index) == set()
     asyncio.run(cross_file.index_near("main.py", index, pause_s=0.0))
     assert "near.py" in shown(root, index)
-    similar_code.FILE_WORDS.clear()
+    empty_cache()
     assert shown(root, index) == set()
 
 

@@ -117,11 +117,6 @@ def test_a_malformed_change_is_refused_and_none_of_its_notification_is_applied(c
     assert document.text == "abc"
 
 
-def test_an_encoding_that_was_not_negotiated_is_refused():
-    with pytest.raises(ValueError, match="utf-7"):
-        Document("file:///a", "python", 1, "abc").offset(at(0, 0), "utf-7")
-
-
 def test_a_snapshot_is_the_text_and_the_cursor_at_one_version():
     documents = Documents()
     documents.open("file:///a", "python", 4, "𐐀x\n")
