@@ -1,6 +1,7 @@
 """A callee that was replaced, in other calls: print(a) -> show(a), console.log(a) -> logger.debug(a).
 
 After one time the file defines or imports the new callee, and does not define the old one or the object that has it.
+Where it defines the old one, a call has to share the words that all changed lines had: other calls keep it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
 from speclsp.lsp.next_edit.changes.substitutions import Substitution
 from speclsp.lsp.syntax.languages.keywords import declaration_before
+from speclsp.lsp.syntax.text_windows import WORD
 
 CALLEE = "callee"  # the kind of these edits
 MIN_TIMES = 2  # where the file does not show that the new callee stands for the old one
@@ -38,27 +40,29 @@ def callee_places(recent: Recent) -> Iterator[Place]:
         same = [change for change, before, _ in others if before == old]
         times, owner = sum(change.times for change in same), re.split(r"\W", old)[0]
         is_of_module = owner != old and recent.imports(owner)
-        is_known = recent.defines(re.split(r"\W", new)[0]) and (is_of_module or not recent.defines(owner))
+        is_kept = not is_of_module and recent.defines(owner)
+        is_known = recent.defines(re.split(r"\W", new)[0]) and not is_kept
         if contradicted or (times < MIN_TIMES and not is_known):
             continue
+        shared = set[str].intersection(*({*WORD.findall(change.old)} for change in same))
         evidence, pattern = recent.evidence(same), re.compile(rf"{BEFORE}{re.escape(old)}\(")
         is_proven = times >= MIN_TIMES and not recent.passed(pattern, f"{old}(", evidence.origins)
         tree, name = recent.parse(recent.cursor), re.findall(r"\w+", new)[-1]
         defines = re.compile(rf"\b{name}\s*(?:[=(<]|:\s*(?:async\s*)?(?:\(|function))")
         for start, line in recent.lines_with(pattern, f"{old}("):
             match = pattern.search(line)
-            if recent.is_late() or match is None:
+            if recent.is_late() or match is None or tree is None:
                 return
             is_method = not line[: match.start()].strip() and line.rstrip().endswith("{")  # its definition
-            scopes = tree.enclosing(start + match.start()) if tree is not None else []
-            headers = [*(scope.header for scope in scopes), *re.findall(r".*(?:=>|\blambda\b)", line[: match.start()])]
+            headers = [scope.header for scope in tree.enclosing(start + match.start())]
+            headers += re.findall(r".*(?:=>|\blambda\b)", line[: match.start()])
             if (
                 not is_method
                 and not any(map(defines.search, headers))  # the new callee may call the old one
                 and not declares.search(line[: match.start()])
                 and recent.kind_at(start + match.start()) == "code"
+                and (not is_kept or owner != old or shared <= {*WORD.findall(line)})
+                and recent.writes_visible_names(tree, [(old, new)], start + match.start())
             ):
                 place = Substitution(CALLEE, old, new)
-                yield Place(
-                    start, start + len(line), pattern.sub(f"{new}(", line), place, evidence, is_proven=is_proven
-                )
+                yield Place(start, start + len(line), pattern.sub(f"{new}(", line), place, evidence, None, is_proven)

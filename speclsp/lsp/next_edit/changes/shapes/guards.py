@@ -115,7 +115,7 @@ def allows(recent: Recent, tree: SyntaxTree, hunks: Sequence[tuple[str, str]], s
             return not is_argument and may_await(recent, tree, offset)
         if new == "?" and tree.grammar == "rust":
             return propagates(text, tree, offset)
-        return writes_visible_names(recent, tree, hunks, offset)
+        return recent.writes_visible_names(tree, hunks, offset)
     if is_typo(old, new) and kinds & {"comment", "string"}:
         return kind == "comment" or (kind == "string" and " " in (string_around(text, offset) or " ")[0])
     if kind == "comment":
@@ -151,17 +151,6 @@ def fits(value: str, first: str, other: str) -> bool:
     if first != other and dot and other.startswith(receiver + dot):
         return value.startswith(receiver + dot)
     return value == first if first == other else bool(value) or not (first and other)
-
-
-def writes_visible_names(recent: Recent, tree: SyntaxTree, hunks: Sequence[tuple[str, str]], offset: int) -> bool:
-    """True if the new names hold at an offset: a definition does, or the file uses them without one. Members may."""
-    old, new = (" ".join(texts) for texts in zip(*hunks, strict=True))
-    for name in {*re.findall(r"(?<![\w.$])[^\W\d]\w*", new)} - {*re.findall(r"\w+", old)}:
-        names = bindings.occurrences(tree, name, recent.low, recent.high, recent.is_late)
-        scopes = [definition.defines for definition in names if definition.defines is not None]
-        if scopes and not any(scope.start <= offset < scope.end for scope in scopes):
-            return False
-    return True
 
 
 def function_around(tree: SyntaxTree, offset: int) -> int | None:
