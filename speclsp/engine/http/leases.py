@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.responses import json_response, sse
+from speclsp.engine.http.responses import EventStream, json_response, sse
 from speclsp.engine.scheduling.device_memory import trim_malloc
 from speclsp.engine.scheduling.residency import Residency
 
@@ -194,45 +194,27 @@ class Leases:
         return counted_app
 
 
-class LeaseStream(Response):
-    """Server-sent events for as long as the client is connected."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, leases: Leases, client: str, pid: int) -> None:
-        self.leases, self.client, self.pid = leases, client, pid
-        self.status_code = 200
-        self.background = None
-        self.init_headers({"cache-control": "no-cache"})
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        disconnect = asyncio.create_task(until_disconnect(receive))
-        try:
-            with self.leases.lease(self.client, self.pid) as lease:
-                reporting = asyncio.create_task(self._report(lease, send))
+async def lease_events(leases: Leases, client: str, pid: int, receive: Receive) -> AsyncGenerator[bytes, None]:
+    """The state, now and at every change, for as long as the client is connected and the engine serves."""
+    disconnect = asyncio.create_task(until_disconnect(receive))
+    try:
+        with leases.lease(client, pid) as lease:
+            disconnect.add_done_callback(lambda _: lease.changed.set())
+            sent: json_fields.Json = {}
+            while not (leases.leaving or disconnect.done()):
+                lease.changed.clear()
+                current = leases.state_object()
+                if current != sent:
+                    sent = current
+                    yield sse(current)
+                    await asyncio.sleep(THROTTLE_S)
                 try:
-                    await asyncio.wait([disconnect, reporting], return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    reporting.cancel()
-        finally:
-            disconnect.cancel()
-
-    async def _report(self, lease: Lease, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        sent: json_fields.Json = {}
-        while not self.leases.leaving:
-            lease.changed.clear()
-            current = self.leases.state_object()
-            if current != sent:
-                sent = current
-                await send({"type": "http.response.body", "body": sse(current), "more_body": True})
-                await asyncio.sleep(THROTTLE_S)
-            try:
-                await asyncio.wait_for(lease.changed.wait(), COMMENT_S)
-            except asyncio.TimeoutError:
-                await send({"type": "http.response.body", "body": b": here\n\n", "more_body": True})
-        last = sse(self.leases.state_object() | {"status": "leaving"})
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+                    await asyncio.wait_for(lease.changed.wait(), COMMENT_S)
+                except asyncio.TimeoutError:
+                    yield b": here\n\n"
+            yield sse(leases.state_object() | {"status": "leaving"})
+    finally:
+        disconnect.cancel()
 
 
 async def until_disconnect(receive: Receive) -> None:
@@ -261,12 +243,16 @@ def leases_of(http: Http) -> Leases:
 
 
 async def health(http: Http) -> Response:
-    """GET /health: loading, ok, asleep or error."""
+    """GET /health: loading, ok, asleep or error; the other fields only for a client that has shown the token."""
     state = leases_of(http).state_object()
     _, port = http.scope.get("server") or ("", None)
     if port and state["status"] == "asleep":
         state |= {"status": "ok"}  # llama.cpp's clients know no third state, and requests are answered as usual
-    return json_response(state, 200 if state["status"] in ("ok", "asleep") else 503)
+    status, code = state["status"], 200 if state["status"] in ("ok", "asleep") else 503
+    if not http.scope.get("admitted", True):  # over TCP without the token (tcp_guard.py)
+        sentence = "Loading model" if status == "loading" else "the model is not available"
+        state = {"status": status} | (json_fields.error_json(code, sentence) if code >= 400 else {})
+    return json_response(state, code)
 
 
 async def lease(http: Http) -> Response:
@@ -275,7 +261,8 @@ async def lease(http: Http) -> Response:
         raise HTTPException(503, "the engine is shutting down: start another one, or retry once another one runs.")
     name, pid = http.query_params.get("client", ""), http.query_params.get("pid", "")
     name = "".join(letter for letter in name if letter.isprintable())[:MAX_NAME_CHARS] or "a client"
-    return LeaseStream(leases_of(http), name, int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 11 else 0)
+    number = int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 11 else 0
+    return EventStream(lease_events(leases_of(http), name, number, http.receive))
 
 
 async def status(http: Http) -> Response:

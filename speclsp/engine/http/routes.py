@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -100,7 +100,7 @@ def llamacpp_handler(parse: Parse) -> Callable[[Http], Awaitable[Response]]:
     return handle
 
 
-async def llamacpp_events(answer: RunningAnswer, event: Event | None) -> AsyncIterator[bytes]:
+async def llamacpp_events(answer: RunningAnswer, event: Event | None) -> AsyncGenerator[bytes, None]:
     """Each round as it is made, then the final object of each completion."""
     parsed = answer.parsed
     sent = [""] * parsed.request.n
@@ -125,7 +125,7 @@ async def openai_completions(http: Http) -> Response:
     return json_response(openai_api.answer_json(answer.number, done.results, answer.model, done.queue_ms))
 
 
-async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncIterator[bytes]:
+async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncGenerator[bytes, None]:
     """Each round as it is made, the finish reason of each choice, the token counts if wanted, and [DONE]."""
     parsed, number, name = answer.parsed, answer.number, answer.model
     sent = [""] * parsed.request.n

@@ -18,14 +18,16 @@ import ipaddress
 import json
 import re
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import Any
 
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from speclsp.daemon import platform
 from speclsp.engine.http.json_fields import error_json
+from speclsp.engine.http.responses import json_response
 from speclsp.errors import EngineError
 from speclsp.private_files import os_errors
 
@@ -40,12 +42,6 @@ ADVICE = {
     errno.EACCES: "the system does not allow it. Choose a port from 1024 up with --port",
     errno.EADDRNOTAVAIL: "that is not an address of this machine. Leave out --host for loopback",
 }
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 # ── the port ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,19 +90,10 @@ def is_loopback(host: str) -> bool:
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class RequestRefused(Exception):
-    """A request that is refused: the HTTP status and the sentence."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
 class TcpGuard:
     """ASGI middleware: a request over TCP must pass the checks; one over a Unix socket passes."""
 
-    def __init__(self, app: App, token: str, host: str = "127.0.0.1") -> None:
+    def __init__(self, app: ASGIApp, token: str, host: str = "127.0.0.1") -> None:
         """`host`: the listening address, as it was requested."""
         if not token:
             raise ValueError("no token")  # an empty one would admit everybody
@@ -117,47 +104,52 @@ class TcpGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server = scope.get("server")
         if server is not None and server[1] is None:
-            return await self.app(scope, receive, send)
+            await self.app(scope, receive, send)
+            return
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not supported")
+        headers = Headers(scope=scope)
         try:
-            check_host(scope, self.host)
-            check_sender(scope)
-            if self.has_token(scope):
-                scope["admitted"] = True  # TimedProtocol keeps its connection
-                return await self.app(scope, receive, send)
-            if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
-                return await self.app(scope, receive, only_status(send))
-            raise RequestRefused(401, f"the token is missing or wrong: {HOW_TO_SEND}.")
-        except RequestRefused as refused:
+            check_host(headers, self.host)
+            check_sender(headers, scope["method"])
+            scope["admitted"] = self.has_token(headers)
+            is_open = scope["path"] == "/health" and scope["method"] in ("GET", "HEAD")
+            if not scope["admitted"] and not is_open:
+                fix = {"www-authenticate": "Bearer"}
+                raise HTTPException(401, f"the token is missing or wrong: {HOW_TO_SEND}.", fix)
+        except HTTPException as refused:
             await drain(receive)
-            await refuse(send, refused)
+            body, fields = error_json(refused.status_code, refused.detail), {"connection": "close"}
+            response = json_response(body, refused.status_code, fields | dict(refused.headers or {}))
+            await response(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
-    def has_token(self, scope: Scope) -> bool:
+    def has_token(self, headers: Headers) -> bool:
         """True when a header has the token. The comparison takes constant time, however much of a token is right."""
-        sent = [value.strip() for value in headers(scope, b"x-api-key")]
-        for value in headers(scope, b"authorization"):
-            kind, _, credentials = value.strip().partition(b" ")
-            if kind.lower() == b"bearer":
+        sent = [value.strip() for value in headers.getlist("x-api-key")]
+        for value in headers.getlist("authorization"):
+            kind, _, credentials = value.strip().partition(" ")
+            if kind.lower() == "bearer":
                 sent.append(credentials.strip())
-        return any(hmac.compare_digest(token, self.token) for token in sent)
+        return any(hmac.compare_digest(token.encode("latin-1"), self.token) for token in sent)
 
 
-def check_host(scope: Scope, bound: str) -> None:
+def check_host(headers: Headers, bound: str) -> None:
     """Refuse a Host that is not this machine's: after DNS rebinding a web page sends its own name."""
-    hosts = headers(scope, b"host")
+    hosts = headers.getlist("host")
     if len(hosts) != 1:
-        raise RequestRefused(403, f"the request has {len(hosts)} Host headers: send one.")
-    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(:\d{1,5})?", hosts[0].decode("latin-1").strip())
+        raise HTTPException(403, f"the request has {len(hosts)} Host headers: send one.")
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(:\d{1,5})?", hosts[0].strip())
     name = match[1].lower() if match else ""
     if is_loopback(name) or (name and name.strip("[]") == bound.strip("[]").lower()):
         return
     if is_wildcard(bound) and is_address(name):  # rebinding needs a name, so an address is safe
         return
     own = "an IP address of this machine" if is_wildcard(bound) else bound
-    raise RequestRefused(
+    raise HTTPException(
         403,
-        f"the Host header is {shown(hosts[0].decode('latin-1'))}: connect to {own}, or start the engine with --host "
+        f"the Host header is {shown(hosts[0])}: connect to {own}, or start the engine with --host "
         "and that name, if it is this machine's. Behind a proxy, set the header to localhost.",
     )
 
@@ -181,41 +173,14 @@ def is_wildcard(host: str) -> bool:
     return host == ""
 
 
-def check_sender(scope: Scope) -> None:
+def check_sender(headers: Headers, method: str) -> None:
     """Refuse browsers: they send the origin of a request, and no editor or library does."""
-    if headers(scope, b"origin"):
-        raise RequestRefused(403, "requests from web pages are refused (the request has an Origin header).")
-    if any(value.strip() != b"none" for value in headers(scope, b"sec-fetch-site")):
-        raise RequestRefused(403, "requests from web pages are refused (the request has a Sec-Fetch-Site header).")
-    if scope["method"] in ("OPTIONS", "TRACE", "CONNECT"):
-        raise RequestRefused(403, "requests from other origins (CORS) are refused.")
-
-
-def headers(scope: Scope, name: bytes) -> list[bytes]:
-    """The values of every header `name`, given in lower case."""
-    return [value for key, value in scope["headers"] if key == name]
-
-
-def only_status(send: Send) -> Send:
-    """`send` that reduces /health's object to its status: the other fields need the token."""
-    started: Message = {}
-    body = bytearray()
-
-    async def send_status(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            started.update(message)
-            return
-        body.extend(message.get("body", b""))
-        if message.get("more_body"):
-            return
-        status = json.loads(body).get("status") if body else None
-        reduced: dict[str, object] = {"status": status}
-        if started["status"] >= 400:
-            sentence = "Loading model" if status == "loading" else "the model is not available"
-            reduced |= error_json(started["status"], sentence)
-        await answer(send, started["status"], reduced)
-
-    return send_status
+    if "origin" in headers:
+        raise HTTPException(403, "requests from web pages are refused (the request has an Origin header).")
+    if any(value.strip() != "none" for value in headers.getlist("sec-fetch-site")):
+        raise HTTPException(403, "requests from web pages are refused (the request has a Sec-Fetch-Site header).")
+    if method in ("OPTIONS", "TRACE", "CONNECT"):
+        raise HTTPException(403, "requests from other origins (CORS) are refused.")
 
 
 async def drain(receive: Receive) -> None:
@@ -225,20 +190,6 @@ async def drain(receive: Receive) -> None:
         message = await receive()
         size += len(message.get("body", b""))
         more = message["type"] == "http.request" and message.get("more_body", False)
-
-
-async def refuse(send: Send, refused: RequestRefused) -> None:
-    """Send the refusal as OpenAI's error object, and close the connection."""
-    extra = [(b"www-authenticate", b"Bearer")] if refused.code == 401 else []
-    await answer(send, refused.code, error_json(refused.code, refused.message), (*extra, (b"connection", b"close")))
-
-
-async def answer(send: Send, code: int, fields: object, extra: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    """Send one JSON object. `extra`: further headers."""
-    body = json.dumps(fields).encode("ascii")
-    fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": code, "headers": [*fixed, *extra]})
-    await send({"type": "http.response.body", "body": body})
 
 
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────

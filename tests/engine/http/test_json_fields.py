@@ -162,27 +162,6 @@ def test_any_body_is_parsed_or_refused_in_one_short_line(body: dict[str, Any]):
             assert all(request.stop)
 
 
-strings = st.text(st.sampled_from('\\\\",[{a'), max_size=8)  # what could be taken for structure
-nested = st.recursive(
-    st.integers() | strings, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strings, inner, max_size=4)
-)
-
-
-def values_in(value: Any) -> tuple[int, int]:
-    """(values, and lists and objects that are empty)."""
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    counts = [values_in(item) for item in inner]
-    is_empty = isinstance(value, dict | list) and not inner
-    return 1 + sum(values for values, _ in counts), is_empty + sum(empty for _, empty in counts)
-
-
-@given(value=nested, most=st.integers(1, 40))
-def test_the_values_of_a_body_are_counted_without_parsing_it(value: Any, most: int):
-    """The root has no separator before it, and an empty list has one without a value after it."""
-    values, empty = values_in(value)
-    assert json_fields.has_more_values(json.dumps(value).encode(), most) == (values - 1 + empty > most)
-
-
 @given(count=st.integers(0, 30))
 def test_only_the_last_snippets_that_can_fit_are_read(count: int):
     """Each takes a token; the most relevant are last."""

@@ -21,15 +21,19 @@ import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from support.engine.engine_process import TcpEngine
 from support.waiting import wait_until
 
 from speclsp.engine.http import tcp_guard, token_file
+from speclsp.engine.http.responses import json_response
 from speclsp.errors import EngineError
 
 PATIENCE_S = 30.0
 TOKEN = "t" * 43
 BODY = b'{"prompt":"abc"}'
+OK = json_response({"status": "ok"})
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +164,7 @@ def test_no_headers_without_the_token_reach_any_route_except_health(
 
     async def app(scope, receive, send) -> None:
         reached.append(scope["path"])
-        await tcp_guard.answer(send, 200, {"status": "ok"})
+        await OK(scope, receive, send)
 
     async def receive() -> dict[str, object]:
         return {"type": "http.request"}
@@ -197,17 +201,17 @@ def test_the_port_listens_only_on_loopback(engine: TcpEngine):
         assert listener.getsockname()[0] == "127.0.0.1"
 
 
-def scope(host: str) -> dict[str, object]:
-    return {"headers": [(b"host", host.encode("latin-1", "replace"))]}
+def naming(host: str) -> Headers:
+    return Headers({"host": host})
 
 
 @pytest.mark.promise(29)
 @given(name=st.from_regex(r"[a-zA-Z0-9.:@\[\]-]{1,30}", fullmatch=True))
 def test_only_this_machine_s_names_are_hosts(name: str):
     try:
-        tcp_guard.check_host(scope(name), "127.0.0.1")
-    except tcp_guard.RequestRefused as refused:
-        assert refused.code == 403
+        tcp_guard.check_host(naming(name), "127.0.0.1")
+    except HTTPException as refused:
+        assert refused.status_code == 403
     else:
         bare = name.rpartition(":")[0] if name.count(":") == 1 else name.partition("]")[0]
         assert bare.lower() == "localhost" or bare.startswith(("127.", "[::1", "[0", "[::"))
@@ -225,10 +229,10 @@ def test_only_this_machine_s_names_are_hosts(name: str):
 )
 def test_a_configured_address_is_an_allowed_host_too(bound: str, let_in: list[str], refused: list[str]):
     for name in let_in:
-        tcp_guard.check_host(scope(name), bound)
+        tcp_guard.check_host(naming(name), bound)
     for name in refused:
-        with pytest.raises(tcp_guard.RequestRefused):
-            tcp_guard.check_host(scope(name), bound)
+        with pytest.raises(HTTPException):
+            tcp_guard.check_host(naming(name), bound)
 
 
 # ── clients that only occupy connections ───────────────────────────────────────────────────────────────────────────
@@ -251,7 +255,7 @@ class BlockingApp:
         self.arrived += 1
         while not self.go.is_set():
             await asyncio.sleep(0.01)
-        await tcp_guard.answer(send, 200, {"status": "ok"})
+        await OK(scope, receive, send)
 
 
 @contextmanager

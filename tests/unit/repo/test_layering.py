@@ -115,7 +115,8 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "tree_sitter": {"lsp.syntax.tree", "lsp.syntax.parser"},
     "httpx": {"lsp.backend.remote.remote_http"},
     "starlette": {
-        *("engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.process.server_process"),
+        *("engine.http.routes", "engine.http.responses", "engine.http.leases", "engine.http.tcp_guard"),
+        "engine.process.server_process",
     },
     "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
     "transformers": set(),  # of tests and benchmarks alone
