@@ -16,8 +16,6 @@ from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.plain_text import digest, first_stop, longest_stop_start
 
-SLICE_S = 0.1
-
 
 class EchoCompleter:
     """Makes completions that depend on the request's text only."""
@@ -57,7 +55,7 @@ class EchoCompletion:
         start_s = perf_counter()
         while not self.ended((perf_counter() - start_s) * 1e3):
             round_start_s = perf_counter()
-            if is_set_within(self.cancel, self.round_s):
+            if self.cancel.wait(self.round_s):
                 continue
             yield self.next_piece((perf_counter() - start_s) * 1e3, (perf_counter() - round_start_s) * 1e3)
 
@@ -96,15 +94,6 @@ class EchoCompletion:
         if stop is not None or last:
             result.stop_type = "word" if stop is not None else "eos" if text == self.answer else "limit"
         return Piece(text=result.text[shown:], tokens=(token,), source="", drafted=0, accepted=0, ms=round_ms)
-
-
-def is_set_within(event: threading.Event, seconds: float) -> bool:
-    """True if the event is set within this time. It waits in slices: Windows handles Ctrl-C after a wait only."""
-    until_s = perf_counter() + seconds
-    while (left_s := until_s - perf_counter()) > SLICE_S:
-        if event.wait(SLICE_S):
-            return True
-    return event.wait(max(left_s, 0.0))
 
 
 def text_around_cursor(request: Request) -> tuple[str, str]:

@@ -1,19 +1,12 @@
-"""Memory of a device: this process's share, and the release of unused allocations."""
+"""A device: whether it still answers, and the release of its unused memory."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import sys
 
-import psutil  # here: an import may fail once memory has run out
-
 from speclsp.engine.scheduling.device_errors import is_device_failure, ran_out_of_memory
-
-MIB = 2**20
-
-log = logging.getLogger("speclsp.engine")
 
 
 class DeviceMemory:
@@ -21,14 +14,6 @@ class DeviceMemory:
 
     def __init__(self, device: str) -> None:
         self.device = device
-
-    def held_mib(self) -> int:
-        """Memory that this process has."""
-        if self.device == "cpu":
-            return int(psutil.Process().memory_info().rss / MIB)
-        import torch
-
-        return int(torch.cuda.memory_reserved(self.device) / MIB)
 
     def works(self) -> bool:
         """True while the device answers. After some faults and some suspends it never does again in this process."""

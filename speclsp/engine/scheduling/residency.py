@@ -186,7 +186,9 @@ class Residency:
         if not why:
             return
         self.close()
-        log.warning("%s: unloaded, %d MiB released", why, self._freed_mib(self._detach))
+        self._detach()
+        self.memory.trim()
+        log.warning("%s: unloaded", why)
         self._set_state("asleep", f"{why}; the next request loads the model again")
         if idle:
             self.on_idle()
@@ -195,13 +197,6 @@ class Residency:
         """Drop every reference to the model."""
         self.completer, self._clear_caches, self._before_unload = None, lambda: None, lambda: None
         self._ran_out_again, self._altered, self._ran_out_s = False, False, float("-inf")
-
-    def _freed_mib(self, action: Callable[[], None]) -> int:
-        """Run `action`, return unused memory to the system, and measure the MiB that this freed."""
-        before_mib = self.memory.held_mib()
-        action()
-        self.memory.trim()
-        return max(0, before_mib - self.memory.held_mib())
 
     @property
     def _may_retry(self) -> bool:
@@ -218,5 +213,6 @@ class Residency:
         self._ran_out = False
         self._ran_out_again = self._ran_out_again or self._clock() - self._ran_out_s < CALM_S
         self._ran_out_s = self._clock()
-        freed_mib = self._freed_mib(self._clear_caches)
-        log.warning("memory ran out in a request: the caches are cleared, %d MiB released", freed_mib)
+        self._clear_caches()
+        self.memory.trim()
+        log.warning("memory ran out in a request: the caches are cleared")

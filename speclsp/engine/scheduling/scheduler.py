@@ -40,12 +40,10 @@ from speclsp.engine.scheduling.watchdog import Watchdog
 from speclsp.errors import EngineError, InvalidLogits, SpeclspError, WeightsError, error_site
 from speclsp.observability.metrics import Metrics
 
-READ_S = 1e-6  # upper bound for turning one character of a request into a part of its prompt
 NO_MEMORY = (
     "there was not enough memory for this request. The engine clears its caches; if this happens often, close other "
     "programs, or set a smaller model (`speclsp models list`) or a smaller engine.context_tokens."
 )
-OTHER_SESSION_IDLE_S = 2.0  # after another session's request: before that, an idle request is refused
 
 log = logging.getLogger("speclsp.engine")
 
@@ -63,7 +61,6 @@ class Scheduler:
         self._device_lost = ""  # the reason, once the device is known not to answer
         self._changed = threading.Condition()  # guards the fields below
         self._order: RoundOrder[ScheduledJob] = RoundOrder()
-        self._last_request_s: dict[object, float] = {}  # by session, of the last OTHER_SESSION_IDLE_S
         self._closed = False
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -92,8 +89,6 @@ class Scheduler:
                 self._order.join(job, since=min((old.since for old in older), default=None))
                 ended = self._cancel(superseded, "superseded")
                 self.residency.note_request()
-            if not job.prefill_only:
-                self._note_session(job)
             self._changed.notify()
         self._end_unstarted(ended)
         return job
@@ -147,20 +142,10 @@ class Scheduler:
         return older + [old for old in live if old.prefill_only and old.started and old.session != job.session]
 
     def _is_idle(self, job: ScheduledJob) -> bool:
-        """True when work that nobody waits for may run: the model is loaded and no other request is there or recent."""
+        """True when work that nobody waits for may run: the model is loaded and no other request is there."""
         live = [entrant for entrant in self._order.entrants if not entrant.cancel.is_set()]
         busy = any(entrant.session != job.session or not entrant.prefill_only for entrant in live)
-        recent = any(
-            session != job.session and job.submitted_s - last_s < OTHER_SESSION_IDLE_S
-            for session, last_s in self._last_request_s.items()
-        )
-        return self.residency.completer is not None and not busy and not recent
-
-    def _note_session(self, job: ScheduledJob) -> None:
-        """Remember when the session last wanted an answer, and forget older sessions."""
-        oldest_s = job.submitted_s - OTHER_SESSION_IDLE_S
-        self._last_request_s = {key: last_s for key, last_s in self._last_request_s.items() if last_s > oldest_s}
-        self._last_request_s[job.session] = job.submitted_s
+        return self.residency.completer is not None and not busy
 
     def _cancel(self, jobs: Sequence[ScheduledJob], why: str) -> list[ScheduledJob]:
         """Cancel `jobs`; returns those that have not started, which leave the queue; the caller reports their end."""
@@ -220,7 +205,7 @@ class Scheduler:
                 if request is None:
                     return DoneEvent(job.results, job.queue_ms)
                 completer = self._completer()
-                self._begin_step(completer, request)
+                self._begin_step(completer)
                 job.begin(request, completer)
             elif job.completer is not None:
                 self._begin_step(job.completer)
@@ -242,15 +227,9 @@ class Scheduler:
             self.watchdog.end()
         return None
 
-    def _begin_step(self, completer: Completer, first_of: Request | None = None) -> None:
-        """Start the watchdog for a step; `first_of`: the request whose text is read before its first step."""
-        chars = 0
-        if first_of is not None:
-            texts = (first_of.raw_prompt or "", first_of.prefix, first_of.line_prefix, first_of.suffix)
-            extra = (first_of.previous, *(extra.text for extra in first_of.extra))
-            chars = sum(map(len, (*texts, *extra)))
-        expected_s = getattr(completer, "step_ms", 0.0) / 1000 + chars * READ_S
-        self.watchdog.begin(expected_s, self._passes)
+    def _begin_step(self, completer: Completer) -> None:
+        """Start the watchdog for a step."""
+        self.watchdog.begin(getattr(completer, "step_ms", 0.0) / 1000, self._passes)
 
     def _passes(self) -> int:
         return getattr(self.residency.completer, "passes", 0)  # not bound: a reference would keep it from unloading

@@ -4,8 +4,8 @@
 
 Time is counted in this thread's own ticks, not read off a clock: a process that was stopped, suspended or starved must
 not look hung when it continues. A late tick does not count, nor does one in which the process waited for pages from a
-disk. When no step begins for some ticks, the thread sleeps until the next one. A step that hangs with the interpreter's
-lock stops this thread too; then the editors notice that the engine no longer answers (docs/engine.md).
+disk. Between steps, the thread sleeps. A step that hangs with the interpreter's lock stops this thread too; then the
+editors notice that the engine no longer answers (docs/engine.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable
 TICK_S = 0.25
 TIMES = 20  # a machine may be that busy
 FLOOR_S = 10.0  # and may stall that long; a GPU compiles the kernels that it meets for the first time
-PAUSE_TICKS = 8  # without a step, before the thread sleeps until the next one
 
 Step = tuple[float, Callable[[], int]]
 
@@ -31,11 +30,9 @@ class Watchdog:
     """
 
     def __init__(self, on_hang: Callable[[float, float], None]) -> None:
-        self.ticks = 0  # so far
         self._on_hang = on_hang
         self._step: Step | None = None  # the one under way
-        self._resting = False
-        self._wake = threading.Event()
+        self._begun = threading.Event()  # is set while a step is under way
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -45,28 +42,25 @@ class Watchdog:
     def begin(self, expected_s: float, passes: Callable[[], int] = lambda: 0) -> None:
         """A step begins. It, or each of its passes, which `passes` counts, should take `expected_s`."""
         self._step = (expected_s, passes)
-        if self._resting:
-            self._wake.set()
+        self._begun.set()
 
     def end(self) -> None:
         """The step has ended."""
         self._step = None
+        self._begun.clear()
 
     def close(self) -> None:
         """End the thread."""
         self._closed.set()
-        self._wake.set()
+        self._begun.set()
 
     def _watch(self) -> None:
-        idle_ticks, step_ticks, passes = 0, 0, -1
+        step_ticks, passes = 0, -1
         watched: Step | None = None
         while not self._closed.is_set():
-            if idle_ticks >= PAUSE_TICKS:
-                self._rest()
-                idle_ticks = 0
+            self._begun.wait()
             on_time = self._tick()
             step = self._step
-            idle_ticks = 0 if step is not None else idle_ticks + 1
             if step is None or step is not watched or step[1]() != passes:
                 watched, step_ticks, passes = step, 0, step[1]() if step is not None else -1
             elif on_time:
@@ -75,19 +69,10 @@ class Watchdog:
                     self._on_hang(step_ticks * TICK_S, step[0])
                     return
 
-    def _rest(self) -> None:
-        """Sleep until a step begins. Either `begin` sees `_resting`, or this method sees the step: none is missed."""
-        self._wake.clear()
-        self._resting = True
-        if self._step is None and not self._closed.is_set():
-            self._wake.wait()
-        self._resting = False
-
     def _tick(self) -> bool:
         """Let one tick pass; True when it was on time and the process did not wait for a disk."""
         start_s, faults = time.monotonic(), major_page_faults()
         self._closed.wait(TICK_S)
-        self.ticks += 1
         return time.monotonic() - start_s < 2 * TICK_S and major_page_faults() == faults
 
 

@@ -16,7 +16,6 @@ from speclsp.engine.api import Cancel, Request
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.engine.model.kv_cache import LOW_PRIORITY_TOKENS
-from speclsp.engine.scheduling import scheduler as scheduler_module
 from speclsp.engine.scheduling.scheduled_job import Event
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
@@ -58,13 +57,6 @@ def test_an_idle_request_is_refused_while_another_request_runs(scheduler: Schedu
     assert [stop_of(prepare(scheduler)), stop_of(prepare(scheduler, "t"))] == ["cancelled"] * 2
     talker.gate.set()
     assert wait_for_end(request).results[0].text == "typed" and "next" not in talker.served
-
-
-def test_an_idle_request_is_refused_shortly_after_another_windows_request(scheduler: Scheduler, monkeypatch) -> None:
-    assert stop_of(submit(scheduler, "typed", session="another window")) == "eos"
-    assert stop_of(prepare(scheduler)) == "cancelled"
-    monkeypatch.setattr(scheduler_module, "OTHER_SESSION_IDLE_S", 0.0)
-    assert stop_of(prepare(scheduler)) == "eos"
 
 
 def test_an_idle_request_does_not_reload_an_unloaded_model(talker: ScriptedCompleter) -> None:
