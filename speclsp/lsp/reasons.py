@@ -73,6 +73,7 @@ class Reason(str, Enum):
     UNRESOLVED = "unresolved", "the file has no definition of the renamed identifier"
     STILL_DEFINED = "still_defined", "the old name still has a definition in the same scope"
     NAME_IN_USE = "name_in_use", "the new name is in use there, or a keyword"
+    NOT_VISIBLE = "not_visible", "a name in it is not visible there, or stands for the function around"
     UNKNOWN_ARGUMENT = "unknown_argument", "the argument's text is unknown, and the editor selects no placeholder"
     UNDOES = "undoes", "the user has undone this next edit"
     DECLINED = "declined", "the user has rejected this next edit"

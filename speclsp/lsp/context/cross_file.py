@@ -90,11 +90,7 @@ def select_anew(
 
 
 def look_for_better(
-    current: Selection,
-    place: ChunkPlace,
-    config: ContextConfig,
-    others: Sequence[Snapshot],
-    sources: CrossFileSources,
+    current: Selection, place: ChunkPlace, config: ContextConfig, others: Sequence[Snapshot], sources: CrossFileSources
 ) -> None:
     """Store a better selection than the present one, if there is one; searched for once in LINES_A_SELECTION lines."""
     if (current.chosen or current.better) and current.place == _place_key(place):

@@ -21,14 +21,7 @@ from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.replaced_types import TYPE
 from speclsp.lsp.next_edit.changes.shapes.shape_places import SHAPE
-from speclsp.lsp.next_edit.changes.substitutions import (
-    LINES,
-    RENAME,
-    Edit,
-    Evidence,
-    Substitution,
-    indentation,
-)
+from speclsp.lsp.next_edit.changes.substitutions import LINES, RENAME, Edit, Evidence, Substitution, indentation
 from speclsp.lsp.syntax.text_windows import WORD
 
 KINDS = (RENAME, LINES, TYPE, CALLEE, ARGUMENT, SHAPE)
@@ -39,6 +32,7 @@ SIGNS: Mapping[str, int] = {
 FEATURES = (*KINDS, *SIGNS, "new_length", "shorter", "left")
 MAX_TIMES = 16  # more is no better evidence
 MAX_ORIGINS, MAX_COMPARED = 8, 3  # changed lines that are looked up, and whose surroundings are compared
+MIN_ALIKE_AROUND = 0.5  # of lines that were replaced once
 AROUND_CHARACTERS = 600  # searched for the lines above and below a place
 
 Features = Mapping[str, float]
@@ -92,6 +86,8 @@ def is_shown(place: Place, features: Features) -> bool:
     """True for a proven place, for a chain with an accepted edit, and where these features are likely enough."""
     if place.is_proven or goes_on(features):
         return True
+    if features.get("once_lines") and features["alike_around"] < MIN_ALIKE_AROUND:
+        return False
     return probability(features) >= THRESHOLDS[place.substitution.kind]
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit.changes.callees import callee_places
-from speclsp.lsp.next_edit.changes.calls.arguments import argument_places
+from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT, argument_places
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import NotOffered, Recent
 from speclsp.lsp.next_edit.changes.renamed_names import Rename, renamed
@@ -29,6 +29,7 @@ from speclsp.lsp.next_edit.changes.replaced_blocks import block_places
 from speclsp.lsp.next_edit.changes.replaced_types import type_places
 from speclsp.lsp.next_edit.changes.shapes.shape_places import shape_places
 from speclsp.lsp.next_edit.changes.substitutions import RENAME, Edit
+from speclsp.lsp.next_edit.changes.visible_names import writes_unknown_name
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
 from speclsp.lsp.next_edit.recent_activity import same_grammar
 from speclsp.lsp.next_edit.renames.name_conflicts import FreeName
@@ -151,6 +152,9 @@ class Producer:
             if not problem:
                 checked += 1
                 problem = text_problem(text[place.start : place.end], place.new)
+                is_resolved = place.substitution.kind in (RENAME, ARGUMENT)
+                if not problem and not is_resolved and writes_unknown_name(state, place):
+                    problem = Reason.NOT_VISIBLE
                 problem = problem or error_problem(parse(place.start), place, left_ms)
             if problem:
                 state.report(place.substitution.kind, problem, place.start)
@@ -186,7 +190,8 @@ def candidates(recent: Recent, renamed: Renames) -> Iterator[Place]:
     yield from argument_places(recent)
     yield from callee_places(recent)
     yield from type_places(recent)
-    yield from shape_places(recent)
+    if not renamed.resolved or renamed.reason == Reason.NAME_IN_USE:  # also a keyword that became another
+        yield from shape_places(recent)
     yield from block_places(recent, renamed.explains)
 
 

@@ -56,10 +56,7 @@ class ExplainRecorder:
         from speclsp.lsp.context.chunk import path_in
 
         trace, outcome, status = self._last, self._last_next_edit, self._status()
-        facts: dict[str, Any] = {
-            "asked": trace is not None,
-            "engine": {name: status[name] for name in ENGINE_FIELDS},
-        }
+        facts: dict[str, Any] = {"asked": trace is not None, "engine": {name: status[name] for name in ENGINE_FIELDS}}
         if outcome is not None:
             facts["next_edit"] = outcome.as_json(path_in(outcome.uri, self._documents.root(outcome.uri)))
         if trace is None:

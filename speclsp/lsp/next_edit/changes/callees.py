@@ -62,7 +62,6 @@ def callee_places(recent: Recent) -> Iterator[Place]:
                 and not declares.search(line[: match.start()])
                 and recent.kind_at(start + match.start()) == "code"
                 and (not is_kept or owner != old or shared <= {*WORD.findall(line)})
-                and recent.writes_visible_names(tree, [(old, new)], start + match.start())
             ):
                 place = Substitution(CALLEE, old, new)
                 yield Place(start, start + len(line), pattern.sub(f"{new}(", line), place, evidence, None, is_proven)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS, Place
 from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Edit, Evidence, Origin, Substitution
-from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.languages.keywords import definition
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.text_windows import line_end, line_start, match_starts
@@ -133,16 +132,6 @@ class Recent:
         """True if an import at the top level has a name."""
         tree, word = self.parse(self.cursor), re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
         return tree is not None and any(word.search(self.text, *span) for span in tree.imports())
-
-    def writes_visible_names(self, tree: SyntaxTree, hunks: Sequence[tuple[str, str]], offset: int) -> bool:
-        """True if new names hold at an offset: a definition does, or the file uses them without one. Members may."""
-        old, new = (" ".join(texts) for texts in zip(*hunks, strict=True))
-        for name in {*re.findall(r"(?<![\w.$])[^\W\d]\w*", new)} - {*re.findall(r"\w+", old)}:
-            names = bindings.occurrences(tree, name, self.low, self.high, self.is_late)
-            scopes = [definition.defines for definition in names if definition.defines is not None]
-            if scopes and not any(scope.start <= offset < scope.end for scope in scopes):
-                return False
-        return True
 
     def kind_at(self, offset: int) -> str:
         """The kind of the character at an offset: "code", "comment" or "string"; "" without a tree."""

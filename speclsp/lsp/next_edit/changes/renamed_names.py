@@ -65,6 +65,13 @@ def subwords(name: str) -> set[str]:
     return {word.lower() for word in SUBWORD.findall(name)}
 
 
+def are_alike(old: str, new: str) -> bool:
+    """True if two names share all but one word, and both or none of them are in capitals."""
+    before, after = subwords(old), subwords(new)
+    has_few = max(len(before - after), len(after - before)) <= 1
+    return bool(before & after) and has_few and old.isupper() == new.isupper()
+
+
 def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:
     """(old name, new name, column in the new line) of each identifier that has another name in the new line."""
     old, new = TOKEN.findall(old_line), TOKEN.findall(new_line)

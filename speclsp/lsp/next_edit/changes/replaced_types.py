@@ -16,6 +16,7 @@ from speclsp.lsp.next_edit.changes.substitutions import NAME, TOKEN, Evidence, O
 from speclsp.lsp.syntax.languages.record import Replacement, TypeRules
 
 TYPE = "type"  # the kind of these edits
+ANY = ("any", "Any", "unknown", "object", "Object")  # a type is left open at one place
 MIN_TIMES = 2  # replaced types, on one line or several
 
 
@@ -54,7 +55,7 @@ def type_places(recent: Recent) -> Iterator[Place]:
             counts[key] += number * change.times
         if replaced.keys() & newest.keys():
             origins.append(Origin(recent.edits[change.edit].uri, change.new))
-    meant = [key for key in newest if counts[key] >= MIN_TIMES and (key[1], key[0]) not in counts]
+    meant = [key for key in newest if key[1] not in ANY and counts[key] >= MIN_TIMES and (key[1], key[0]) not in counts]
     meant = [key for key in meant if all(other == key or other[0] != key[0] for other in counts)]
     if not meant or not _were_types(recent, meant, origins):
         return

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from itertools import islice
 
-from speclsp.lsp.next_edit.changes.renamed_names import SUBWORD, Rename
+from speclsp.lsp.next_edit.changes.renamed_names import SUBWORD, Rename, are_alike
 from speclsp.lsp.next_edit.renames.name_conflicts import NewName, spot_of
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
@@ -50,7 +50,8 @@ class MemberUses:
         former = [member for member in old if member.owner == owner]
         if not any(member.owner == owner for member in new):
             is_alone = len([*islice(word_starts(self._tree.text, self._rename.new, *self._bounds), 2)]) == 1
-            return [occurrence(member) for member in former[: is_alone and self._rename.changes == 1]], []
+            is_alone = is_alone and self._rename.changes == 1 and are_alike(self._rename.old, self._rename.new)
+            return [occurrence(member) for member in former[:is_alone]], []
         renamed = [member for member in new if member.owner in self._family]
         if any(member.kind == FIELD for member in former):
             self.reason = Reason.STILL_DEFINED

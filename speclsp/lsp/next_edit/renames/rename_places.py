@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 
 from speclsp.lsp.next_edit.changes.places import Place, nearest_line
 from speclsp.lsp.next_edit.changes.renamed_names import Rename
-from speclsp.lsp.next_edit.changes.substitutions import (
-    MAX_LINE_CHARACTERS,
-    RENAME,
-    Evidence,
-    Substitution,
-)
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, RENAME, Evidence, Substitution
 from speclsp.lsp.next_edit.renames.name_conflicts import FreeName
 from speclsp.lsp.next_edit.renames.scoped_uses import Resolver
 from speclsp.lsp.reasons import Reason
@@ -25,6 +20,8 @@ from speclsp.lsp.syntax.bindings import Occurrence
 from speclsp.lsp.syntax.parser import is_reserved
 from speclsp.lsp.syntax.text_windows import line_end, line_start
 from speclsp.lsp.syntax.tree import SyntaxTree
+
+NEAR = 20_000  # characters that are searched for a longer word, which the user may be typing
 
 
 @dataclass(slots=True)
@@ -84,11 +81,14 @@ def renames(
 
 
 def spots_of(rename: Rename, text: str, cursor: int) -> Iterator[int]:
-    """The offsets where the newest edit wrote the new name, unless the user is typing there."""
+    """The offsets where the newest edit wrote the new name, unless the user is typing there, or may go on."""
     for line, column in rename.spots:
         start = nearest_line(text, line, cursor)
-        if start is not None and not start + column < cursor < start + column + len(rename.new) - 1:
-            yield start + column
+        at = start + column if start is not None else -1
+        end, longer = at + len(rename.new), re.compile(rf"(?<!\w){re.escape(rename.new)}\w")
+        is_typed = at < cursor < end - 1 or (cursor == end and longer.search(text, max(0, end - NEAR), end + NEAR))
+        if at >= 0 and not is_typed:
+            yield at
 
 
 def places_of(uses: Iterable[Occurrence], rename: Rename, evidence: Evidence, text: str) -> Iterator[Place]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS
-from speclsp.lsp.next_edit.changes.renamed_names import Rename, subwords
+from speclsp.lsp.next_edit.changes.renamed_names import Rename, are_alike
 from speclsp.lsp.next_edit.renames.member_uses import MemberUses
 from speclsp.lsp.next_edit.renames.name_conflicts import FreeName, NewName, spot_of
 from speclsp.lsp.next_edit.renames.parameters import callee, class_at, documented, is_parameter
@@ -140,7 +140,8 @@ class Resolver:
             return ([former] if former is not None and self._is_first(former) else []), []
         scope = definition.defines
         assert scope is not None
-        if self._is_imported(definition) and not subwords(self.rename.old) & subwords(self.rename.new):
+        is_used = any(name.is_variable and not name.is_definition for name in self.new)
+        if self._is_imported(definition) and not (is_used or are_alike(self.rename.old, self.rename.new)):
             return [], []
         self.is_resolved = True
         if not (spot.defines == scope or self._is_ours(definition)):
@@ -197,7 +198,7 @@ class Resolver:
         )
         if not new:
             self.is_resolved = self.is_resolved or bool(old)
-            return old[:1] if OWN_MEMBER in spot.roles else [], []
+            return old[:1] if OWN_MEMBER in spot.roles and self._is_alike() else [], []
         self.is_resolved = True
         if not (spot == new[0] or self._is_ours(new[0])):
             return [], []
@@ -236,8 +237,11 @@ class Resolver:
 
     def _is_first(self, definition: Occurrence) -> bool:
         """True if a definition may follow a renamed use: the names are alike, and no more was changed."""
-        is_alike = subwords(self.rename.old) & subwords(self.rename.new)
-        return bool(is_alike) and len(self.new) == 1 == self.rename.changes and OUTER not in definition.roles
+        return self._is_alike() and OUTER not in definition.roles
+
+    def _is_alike(self) -> bool:
+        """True if the new name is like the old one, and stands at the renamed place alone."""
+        return are_alike(self.rename.old, self.rename.new) and len(self.new) == 1 == self.rename.changes
 
     def _labels(self, owner: str) -> list[Occurrence]:
         """Arguments by name at the calls of a function, or of a class whose field is one."""

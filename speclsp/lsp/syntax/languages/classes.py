@@ -16,12 +16,7 @@ from speclsp.lsp.syntax.languages.import_rules import (
     class_imports,
     original_names,
 )
-from speclsp.lsp.syntax.languages.record import (
-    C_RULES,
-    QUOTES,
-    TRIPLE,
-    Language,
-)
+from speclsp.lsp.syntax.languages.record import C_RULES, QUOTES, TRIPLE, Language
 
 
 def _php_imports(statement: str) -> Iterator[Import]:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from speclsp.lsp.syntax.languages.record import (
-    BRACKET,
-    HASH,
-    TRIPLE,
-    Language,
-    LexicalRules,
-)
+from speclsp.lsp.syntax.languages.record import BRACKET, HASH, TRIPLE, Language, LexicalRules
 
 _MAX_DOCUMENTS = 1000
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
@@ -72,9 +66,7 @@ YAML = Language(
     files={"yaml": ".yaml .yml"},
     is_dangerous=_nests_deeply,
     rules=LexicalRules(
-        comment=HASH,
-        string=r'"(?:\\.|[^"\\\n])*"',
-        opens_here=r":\s*$|^\s*-\s*$|[|>][+-]?\s*$|" + BRACKET,
+        comment=HASH, string=r'"(?:\\.|[^"\\\n])*"', opens_here=r":\s*$|^\s*-\s*$|[|>][+-]?\s*$|" + BRACKET
     ),
     by_indentation=True,
     is_data=True,

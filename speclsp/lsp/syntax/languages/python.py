@@ -6,14 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, by_end, original_names
-from speclsp.lsp.syntax.languages.record import (
-    BRACKET,
-    TRIPLE,
-    Language,
-    LexicalRules,
-    Replacement,
-    TypeRules,
-)
+from speclsp.lsp.syntax.languages.record import BRACKET, TRIPLE, Language, LexicalRules, Replacement, TypeRules
 
 _SUFFIXES = (".py", ".pyi")
 _OPENS = (

@@ -8,12 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, above, joined, original_names
-from speclsp.lsp.syntax.languages.record import (
-    C_RULES,
-    QUOTES,
-    UNKNOWN_MARKUP,
-    Language,
-)
+from speclsp.lsp.syntax.languages.record import C_RULES, QUOTES, UNKNOWN_MARKUP, Language
 
 _SUFFIXES = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
 _WRITTEN_AS = {".js": (".ts", ".tsx", ".d.ts"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
@@ -96,10 +91,4 @@ TSX = replace(
     rules=replace(_RULES, markup="in code"),
     indexed=".tsx",
 )
-SVELTE = Language(
-    name="svelte",
-    files={"svelte": ".svelte"},
-    header_is_body=True,
-    rules=UNKNOWN_MARKUP,
-    line_ends=(),
-)
+SVELTE = Language(name="svelte", files={"svelte": ".svelte"}, header_is_body=True, rules=UNKNOWN_MARKUP, line_ends=())

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from speclsp.lsp.syntax.languages.record import (
-    UNKNOWN_MARKUP,
-    UNKNOWN_RULES,
-    Language,
-)
+from speclsp.lsp.syntax.languages.record import UNKNOWN_MARKUP, UNKNOWN_RULES, Language
 
 PLAIN = "plaintext"
 UNKNOWN = Language(name="", files={}, rules=UNKNOWN_RULES)  # of any other language id
@@ -54,11 +50,7 @@ WITHOUT_GRAMMAR: tuple[Language, ...] = (
     _language("less", ".less"),
     _language("lisp", ".lisp .cl"),
     _language("makefile", "Makefile GNUmakefile .mk"),
-    replace(
-        _language("markdown", ".md .markdown"),
-        aliases=("mdx", "quarto", "rmd"),
-        is_prose=True,
-    ),
+    replace(_language("markdown", ".md .markdown"), aliases=("mdx", "quarto", "rmd"), is_prose=True),
     _language("nim", ".nim"),
     _language("nix", ".nix"),
     _language("objective-c", ".m"),

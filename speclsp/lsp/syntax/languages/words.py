@@ -6,12 +6,7 @@ import re
 from collections.abc import Iterator
 
 from speclsp.lsp.syntax.languages.import_rules import Import, ImportRules, KnownFiles, by_path
-from speclsp.lsp.syntax.languages.record import (
-    BRACKET,
-    HASH,
-    Language,
-    LexicalRules,
-)
+from speclsp.lsp.syntax.languages.record import BRACKET, HASH, Language, LexicalRules
 
 
 def _imports(statement: str) -> Iterator[Import]:

@@ -115,11 +115,11 @@ def allows(recent: Recent, tree: SyntaxTree, hunks: Sequence[tuple[str, str]], s
             return not is_argument and may_await(recent, tree, offset)
         if new == "?" and tree.grammar == "rust":
             return propagates(text, tree, offset)
-        return recent.writes_visible_names(tree, hunks, offset)
+        return True
     if is_typo(old, new) and kinds & {"comment", "string"}:
         return kind == "comment" or (kind == "string" and " " in (string_around(text, offset) or " ")[0])
     if kind == "comment":
-        return kinds == {kind}
+        return kinds == {kind} and old != ""
     return kind in kinds and has_role(text, spot_at(text, offset, kind), spots, offset, old)
 
 
@@ -138,7 +138,7 @@ def has_role(text: str, spot: Spot, spots: Spots, offset: int, old: str) -> bool
     end = offset + len(old)
     is_whole = LITERAL.fullmatch(old) or (text[offset - 1 : offset] in QUOTES and text[end : end + 1] in QUOTES)
     has_key, has_callee = first.key == other.key != "", first.callee == other.callee != ""
-    if (is_whole and not has_key and not has_callee) or (len(old) == 1 and not has_key):
+    if ((is_whole or not old) and not has_key and not has_callee) or (len(old) == 1 and not has_key):
         return False
     is_part_of_receiver = not is_whole and first.callee.partition("(")[0].count(".") and first.callee == other.callee
     callee = first.callee.rpartition(".")[0] + ".(" if is_part_of_receiver else other.callee

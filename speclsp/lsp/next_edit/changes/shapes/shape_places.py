@@ -35,6 +35,7 @@ NESTED = r"\"[^\"]*\"|'[^']*'|\((?:[^()]|\([^()]*\))*\)|\[(?:[^\[\]]|\[[^\[\]]*\
 HOLE = rf"((?:[^()\[\]{{}}\"'`,;\s]|{NESTED})*?)"
 ENCLOSED_HOLE = HOLE.replace(r"\s]", "]")
 EDGES = {r"[\w$]": (r"(?<![\w$.])", r"(?![\w$])"), OPERATOR: (f"(?<!{OPERATOR})", f"(?!{OPERATOR})")}
+CALL = re.compile(r"[\w.$]+\((?:[^()]|\([^()]*\))*\)\Z")
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 EXPRESSIONS = ("new", "await", "async")  # statement words that only begin an expression
 AWAIT, POSTFIX, ASYNC = (("", "await "),), (("", ".await"),), (("", "async "),)
@@ -107,6 +108,8 @@ def line_change(change: Change) -> LineChange | None:
 def common_shape(first: LineChange, other: LineChange, is_code: bool) -> Shape | None:
     """The least general shape of two changes with the same differences; None if it is not characteristic."""
     gaps = list[tuple[str, ...]]()
+    if first.gaps != other.gaps and not is_code:  # in prose a hole has no bounds
+        return None
     for tokens, others in zip(first.gaps, other.gaps, strict=True):
         head, tail = common_ends(tokens, others)
         end = len(tokens) - tail
@@ -144,6 +147,9 @@ def hunk_neighbours(hunk: Hunk, left: Sequence[str], right: Sequence[str], is_co
         before, after = (text if not re.search(r"[\w\s]", text) else "" for text in beside)
         is_long = len((before + old + after).strip()) >= MIN_CHARACTERS and any(map(str.isalnum, old))
         return (before, after) if is_long else None
+    if not old and is_code and left[-1:] == [")"]:  # behind a call: of the same callee
+        call = CALL.search("".join(left))
+        return (call[0], after) if call is not None else None
     if not old:
         return (before, after) if LETTER.search(before + (after if is_code else "")) else None
     if guards.LITERAL.fullmatch(old):
@@ -195,6 +201,8 @@ def shape_places(recent: Recent) -> Iterator[Place]:
 def is_expression(hunks: Sequence[Hunk], statements: re.Pattern[str]) -> bool:
     """True if differences leave the kind of a statement, and its brackets, as they were."""
     old, new = (" ".join(texts) for texts in zip(*hunks, strict=True))
+    if {old.strip(), new.strip()} & {"pass", "..."}:
+        return False
     words = ([word for word in statements.findall(text) if word not in EXPRESSIONS] for text in (old, new))
     is_balanced = all(old.count(end) - new.count(end) == old.count(top) - new.count(top) for top, end in BRACKETS)
     return is_balanced and (hunks[0] in guards.DECLARATIONS or next(words) == next(words))
