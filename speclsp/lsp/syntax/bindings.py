@@ -119,6 +119,10 @@ class Occurrence:
             return next((scope for scope in self.scopes if scope.kind in FUNCTIONS), self.scopes[-1])
         return self.scopes[0] if DEFINITION in self.roles else None
 
+    def is_defined_in(self, scope: NameScope) -> bool:
+        """True if it defines its name in a scope, of any namespace."""
+        return self.defines is not None and (self.defines.start, self.defines.end) == (scope.start, scope.end)
+
     @cached_property
     def own_class(self) -> NameScope | None:
         """The class of which it is a member, as far as the document tells."""

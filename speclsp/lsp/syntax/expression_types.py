@@ -79,7 +79,7 @@ class ExpressionTypes:
     """Types in one document in the middle of a rename. `names`: the old and the new name, of the same members."""
 
     def __init__(
-        self, tree: SyntaxTree, names: tuple[str, str], bounds: tuple[int, int], is_late: Callable[[], bool]
+        self, tree: SyntaxTree, names: tuple[str, ...], bounds: tuple[int, int], is_late: Callable[[], bool]
     ) -> None:
         """`bounds`: the part of the document that is examined."""
         self._tree, self._both, self._bounds, self._is_late, self._depth = tree, names, bounds, is_late, 0
@@ -218,15 +218,21 @@ class ExpressionTypes:
 
     def _meanings(self, start: int, end: int) -> list[Occurrence]:
         """The definitions that a variable at `[start, end)` of the document may mean."""
-        use, name = self._occurrence(start, end), self._tree.text[start:end]
-        for scope in use.visible_scopes() if use is not None and use.is_variable else ():
+        use = self._occurrence(start, end)
+        defined = self.visible(use, self._tree.text[start:end]) if use is not None and use.is_variable else []
+        if use is None or not defined or defined[0].after < 0:
+            return defined
+        last = bindings.meaning(use, defined)
+        return [last] if last is not None else []
+
+    def visible(self, use: Occurrence | None, name: str) -> list[Occurrence]:
+        """The definitions of a name in the innermost scope around an identifier that has one."""
+        for scope in use.visible_scopes() if use is not None else ():
             low, high = max(scope.start, self._bounds[0]), min(scope.end, self._bounds[1])
             starts = islice(word_starts(self._tree.text, name, low, high), MAX_NEAR)
             known = [self._occurrence(at, at + len(name)) for at in starts]
-            defined = [other for other in known if other is not None and other.defines == scope]
-            if defined and use is not None:
-                last = bindings.meaning(use, defined)
-                return defined if defined[0].after < 0 else [last] if last is not None else []
+            if defined := [other for other in known if other is not None and other.is_defined_in(scope)]:
+                return defined
         return []
 
     def _member_type(self, captures: Captures) -> str:

@@ -62,6 +62,7 @@ C_SHARP = Language(
     files={"csharp": ".cs"},
     rules=replace(C_RULES, long_string=TRIPLE + r'|@"(?:""|[^"])*(?:"|\Z)'),
     strings_end_on_line=True,
+    argument_mark=": ",
     indexed=".cs",
     imports=_IMPORTS,
 )
@@ -82,6 +83,9 @@ KOTLIN = Language(
     strings_end_on_line=True,
     line_ends=(" {}", " = x", " -> x", " catch (x: x) {}"),
     line_ends_inside=(": x", " -> x"),
+    type_mark=":",
+    argument_mark=" = ",
+    has_trailing_lambdas=True,
     indexed=".kt .kts",
     family="java",
     imports=ImportRules(read=_kotlin_imports, resolve=_jvm_file, starts=r"import\s"),

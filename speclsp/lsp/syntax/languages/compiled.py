@@ -59,6 +59,7 @@ def _go_file(module: str, from_path: str, files: KnownFiles) -> str | None:
 
 GO = Language(
     name="go",
+    type_mark=" ",
     aliases=("golang",),
     files={"go": ".go"},
     rules=replace(C_RULES, long_string=r"`[^`]*(?:`|\Z)", statement_end="", stub=""),
@@ -166,6 +167,8 @@ RUST = Language(
     # A semicolon at the end of a block changes the block's value, so none is added.
     rules=replace(C_RULES, long_string=r'r(?P<hashes>#+)".*?(?:"(?P=hashes)|\Z)', statement_end=""),
     placeholders=placeholders.rust,
+    type_mark=":",
+    has_early_results=True,
     indexed=".rs",
     imports=ImportRules(
         read=_rust_imports,

@@ -109,6 +109,9 @@ PYTHON = Language(
         "case": "case",
     },
     types=TypeRules(_STRUCTURES, (frozenset(_STRUCTURES), _LOWER_CASE)),
+    type_mark=":",
+    argument_mark="=",
+    has_untyped_parameters=True,
     indexed=".py .pyi",
     imports=ImportRules(
         read=_imports,

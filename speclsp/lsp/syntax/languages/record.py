@@ -87,6 +87,11 @@ class Language:
     branch_words: str = ""  # first words of a line that ends a block, in a language with a word at each block's end
     # next edits
     keywords: Keywords = MANY_LANGUAGES
+    type_mark: str = ""  # between a parameter's name and its type; "": the type comes first
+    argument_mark: str = ""  # between an argument's name and its value, with its blanks; "": there are no names
+    has_untyped_parameters: bool = False  # a parameter needs no type
+    has_trailing_lambdas: bool = False  # `{` behind a call begins one more argument
+    has_early_results: bool = False  # `?` behind a value returns from the function where the value is an error
     types: TypeRules = NO_TYPE_RULES
     # index
     indexed: str = ""  # suffixes of the files that are indexed

@@ -67,6 +67,8 @@ JAVASCRIPT = Language(
     files={"javascript": ".js .cjs .mjs", "javascriptreact": ".jsx"},
     rules=replace(_RULES, stub=" {}", markup="in code"),
     strings_end_on_line=True,
+    type_mark=":",
+    has_untyped_parameters=True,
     indexed=".js .jsx .mjs .cjs",
     imports=_IMPORTS,
 )
@@ -78,6 +80,7 @@ TYPESCRIPT = Language(
     files={"typescript": ".ts .cts .mts"},
     rules=_RULES,
     strings_end_on_line=True,
+    type_mark=":",
     indexed=".ts .mts .cts",
     family="javascript",
     imports=_IMPORTS,

@@ -32,12 +32,12 @@ from speclsp.lsp.next_edit.changes.calls.signatures import LITERAL, PATH, signat
 from speclsp.lsp.next_edit.changes.places import Place, nearest_line
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Evidence, Origin, Substitution
+from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.text_windows import WORD, line_at, line_end, line_start
 from speclsp.lsp.syntax.tree import SyntaxTree, load_query
 
 ARGUMENT = "argument"  # the kind of these edits
 MIN_TIMES = 2  # equal changes by hand, for a function of another file
-NAMED_MARK = {"python": "=", "kotlin": " = ", "c_sharp": ": "}  # between an argument's name and its value
 
 
 def argument_places(recent: Recent) -> Iterator[Place]:
@@ -82,7 +82,7 @@ class ArgumentSearch:
     def _countable(self, call: Call, items: Sequence[Item] | None) -> Sequence[Item] | None:
         """The parameters of a function, or the arguments of a call; None if their number is not fixed."""
         if items is None or call.is_function:
-            return None if items is None else call_lists.parameters(self.tree, call, items)
+            return None if items is None else call_lists.parameters(call, items)
         return None if any(call_lists.SPREAD.search(item.text) for item in items) else items
 
     def is_meant(self, call: Call, number: int) -> bool:
@@ -182,7 +182,7 @@ class ArgumentSearch:
             name, at = change.old[change.removed].name, change.removed if change.removed < count else -1
             at = next((n for n, item in enumerate(items) if name and item.name == name), at)
             return removed(call, at) if at >= 0 else [], ""
-        at, parameter, mark = change.added, change.new[change.added], NAMED_MARK.get(self.tree.grammar, "")
+        at, parameter, mark = change.added, change.new[change.added], BY_NAME[self.tree.grammar].argument_mark
         used = [
             (item, positional(other.items) == number)  # True: by name, where it need not be
             for other in done

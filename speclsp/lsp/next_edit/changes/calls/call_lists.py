@@ -11,20 +11,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.text_windows import common_ends
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 SECTION = "calls"
 MAX_LIST = 2000  # characters between the parentheses
-MAX_DECORATORS = 300  # characters before a name
 MARK = re.compile(r"->|=>|[()\[\]{}<>,]")
 CLOSERS = {"(": ")", "[": "]", "{": "}", "<": ">"}
-NAME_FIRST = ("python", "javascript", "typescript", "tsx", "rust", "kotlin")  # `name: type`
-NAMED = {"python": r"(\w+)\s*=(?!=)\s*", "kotlin": r"(\w+)\s*=(?!=)\s*", "c_sharp": r"(\w+)\s*:(?!:)\s*"}  # arguments
+TYPE_FIRST_NAME = re.compile(r"\(\s*[*^&]\s*(\w+)|(?=\w)(\w+)\s*(?:\[[^\]]*\]\s*)*$")
 DEFAULT = re.compile(r"\s*=(?![=>])")
 NOT_COUNTED = re.compile(r"\.\.\.|^\*\*?\w|\b(?:vararg|params)\b|^(?:this|ref|out|in) ")  # parameters
 SPREAD = re.compile(r"^\*|^\.\.\.|\.\.\.$")  # in Python and Kotlin, in JavaScript, in Go
-STATIC = re.compile(r"@staticmethod\s*\n(?:[ \t]*@[^\n]*\n)*[ \t]*(?:async\s+)?def\s+$")
 CONSTRUCTORS = ("__init__", "constructor")
 
 Piece = tuple[int, int, str]  # start, end, new text
@@ -80,7 +78,7 @@ def calls_in(tree: SyntaxTree, low: int, high: int, is_name: bool = False) -> It
         end = view.to_document(node.end_byte, end=True) - 1
         items = split(text[start : end + 1], grammar, is_function, start)
         arguments = [child for child in node.named_children if not child.type.endswith("comment")]
-        has_lambda = grammar == "kotlin" and text[end + 1 : end + 3].strip() == "{"  # one more argument
+        has_lambda = BY_NAME[grammar].has_trailing_lambdas and text[end + 1 : end + 3].strip() == "{"
         if items is None or (not is_function and (has_lambda or len(items) != len(arguments))):
             continue
         owners = [*captures.get("owner", ()), *captures.get("receiver", ())]
@@ -101,7 +99,7 @@ def split(piece: str, grammar: str, is_function: bool, base: int = 0) -> list[It
     code, items, closers, low = "".join(masked), list[Item](), list[str](), 0
     for match in MARK.finditer(code):
         mark, written = match[0], code[low : match.start()]
-        if mark in ("->", "=>") or (mark in "<>" and (not is_function or grammar == "python")):
+        if mark in ("->", "=>") or (mark in "<>" and not is_function):
             continue
         if mark in CLOSERS:
             closers.append(CLOSERS[mark])
@@ -120,31 +118,25 @@ def split(piece: str, grammar: str, is_function: bool, base: int = 0) -> list[It
 
 
 def _item(text: str, start: int, grammar: str, is_function: bool) -> Item:
+    language, end = BY_NAME[grammar], start + len(text)
     if not is_function:
-        named = re.match(NAMED.get(grammar, r"(?!)"), text)
-        return Item(start, start + len(text), text, named[1] if named else "", text[named.end() :] if named else text)
+        mark = language.argument_mark.strip()
+        named = re.match(rf"(\w+)\s*{mark}(?!{mark})\s*", text) if mark else None
+        return Item(start, end, text, named[1] if named else "", text[named.end() :] if named else text)
     declared = DEFAULT.split(text, maxsplit=1)[0]
-    if grammar in NAME_FIRST:
-        name = re.search(r"(\w+)\s*\??\s*$", declared.partition(":")[0])
-    elif grammar == "go":
-        name = re.match(r"(\w+)", declared)
-    else:
-        name = re.search(r"\(\s*[*^&]\s*(\w+)|(?=\w)(\w+)\s*(?:\[[^\]]*\]\s*)*$", declared)
+    head = declared.partition(language.type_mark)[0] if language.type_mark else ""
+    name = re.search(r"(\w+)\s*\??\s*$", head) if head else TYPE_FIRST_NAME.search(declared)
     is_optional = len(declared) < len(text) or re.match(r"[\w\s]*\?\s*:", declared) is not None
-    return Item(
-        start, start + len(text), text, (name[1] or name[name.re.groups]) if name else "", declared, is_optional
-    )
+    return Item(start, end, text, (name[1] or name[name.re.groups]) if name else "", declared, is_optional)
 
 
-def parameters(tree: SyntaxTree, function: Call, items: Sequence[Item]) -> list[Item] | None:
+def parameters(function: Call, items: Sequence[Item]) -> list[Item] | None:
     """The parameters that a call may give, with names of their own; None if their number is not fixed."""
-    result, is_named_only, is_python = list[Item](), False, tree.grammar == "python"
-    is_static = STATIC.search(tree.text, max(0, function.at - MAX_DECORATORS), function.at) is not None
-    has_self = is_python and bool(function.owner) and not is_static
+    result, is_named_only = list[Item](), False
     for number, item in enumerate(items):
-        is_self = number == 0 and (has_self if is_python else item.name in ("self", "this") or item.text == "void")
+        is_self = item.name in (("self", "cls", "this") if function.owner else ("this",))
         is_named_only = is_named_only or item.text == "*"
-        if is_self or (is_python and item.text in ("*", "/")):
+        if (number == 0 and is_self) or item.text in ("*", "/", "void"):
             continue
         if NOT_COUNTED.search(item.text) or not item.name:
             return None

@@ -57,7 +57,7 @@ def unquoted(line: str) -> str:
 
 def converted_places(recent: Recent, kind: str, times: int) -> Iterator[Place]:
     """The lines that a conversion changes which the user has made so often, with the same quotes or others."""
-    for convert in CONVERSIONS if recent.language.name == "python" else ():
+    for convert in CONVERSIONS:
         changes = [change for change in recent.changes if convert(change.old) != change.old]
         changes = [change for change in changes if unquoted(convert(change.old)) == unquoted(change.new)]
         evidence, literal = recent.evidence(changes), re.compile(re.escape(convert.literal))

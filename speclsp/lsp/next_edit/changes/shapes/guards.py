@@ -113,7 +113,7 @@ def allows(recent: Recent, tree: SyntaxTree, hunks: Sequence[tuple[str, str]], s
         if "await" in hunks[-1][1]:
             is_argument = spot_at(text, offset).callee and not any(spot.callee for spot in spots)
             return not is_argument and may_await(recent, tree, offset)
-        if new == "?" and tree.grammar == "rust":
+        if new == "?" and recent.language.has_early_results:
             return propagates(text, tree, offset)
         return True
     if is_typo(old, new) and kinds & {"comment", "string"}:
