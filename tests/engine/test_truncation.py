@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from sys import getsizeof
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.engine.api import Extra, Request
-from speclsp.engine.decoding.prompt import TOKEN_BYTES, TokenCache
 from speclsp.engine.truncation import (
     CHARACTERS_PER_TOKEN,
     STEPS,
@@ -109,15 +106,3 @@ def test_typing_moves_the_cut_once_in_a_quarter_of_the_limit(lines: list[str], t
 @given(TEXTS)
 def test_at_least_half_of_the_limit_is_kept(text: str):
     assert len(last_part(text, MOST)) >= min(len(text), MOST // 2)
-
-
-@given(st.lists(st.tuples(st.text(max_size=40), st.integers(0, 40)), unique_by=lambda entry: entry[0]))
-def test_the_token_cache_never_has_more_bytes_than_its_limit(entries: list[tuple[str, int]]):
-    cache, most_bytes = TokenCache(most_bytes=2000), 2000
-    for text, tokens in entries:
-        assert cache.get(text) is None
-        cache.put(text, [7] * tokens)
-        assert cache.bytes <= most_bytes
-    kept = [(text, tokens) for text, tokens in entries if cache.get(text) is not None]
-    assert cache.bytes == sum(getsizeof(text) + TOKEN_BYTES * tokens for text, tokens in kept)
-    assert kept == entries[len(entries) - len(kept) :], "the newest"

@@ -232,13 +232,11 @@ def confidence(logits: Floats) -> float:
     return math.exp(float(logits.max()) - log_sum_exp(logits))
 
 
-def find_last(text: Sequence[int], key: Sequence[int]) -> int:
-    """The start of the last occurrence of `key`; -1 if there is none."""
-    return find_last_packed(array("i", text).tobytes(), array("i", key).tobytes(), before=len(text))
-
-
 def find_last_packed(text: bytes, key: bytes, before: int) -> int:
-    """The same over packed 4-byte ids, among starts smaller than `before`: a byte search, at C speed."""
+    """The start of the last occurrence of `key` in packed 4-byte ids, among starts smaller than `before`; else -1.
+
+    A byte search, at C speed.
+    """
     end = before * 4 + len(key) - 4  # the last byte a match may end at
     while (at := text.rfind(key, 0, max(end, 0))) >= 0:
         if at % 4 == 0:

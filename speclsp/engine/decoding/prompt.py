@@ -20,7 +20,6 @@ own prompt. Texts far longer than the context are cut before they are tokenized 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import getsizeof
@@ -58,32 +57,6 @@ class Prompt:
     truncated: bool = False  # something did not fit: text around the cursor, or snippets of other files
 
 
-class TokenCache:
-    """Tokens of recent texts, the least recently used dropped first."""
-
-    def __init__(self, most_bytes: int = CACHED_BYTES) -> None:
-        self.most_bytes, self.bytes = most_bytes, 0
-        self._tokens: OrderedDict[str, list[int]] = OrderedDict()
-
-    def get(self, text: str) -> list[int] | None:
-        """The tokens of `text`, where they are cached."""
-        if text in self._tokens:
-            self._tokens.move_to_end(text)
-        return self._tokens.get(text)
-
-    def put(self, text: str, ids: list[int]) -> None:
-        """Cache the tokens of a text that is not cached yet."""
-        self._tokens[text] = ids
-        self.bytes += cached_bytes(text, ids)
-        while self.bytes > self.most_bytes:
-            self.bytes -= cached_bytes(*self._tokens.popitem(last=False))
-
-
-def cached_bytes(text: str, ids: list[int]) -> int:
-    """Memory that a text and its tokens take."""
-    return getsizeof(text) + TOKEN_BYTES * len(ids)
-
-
 class Prompter:
     """Builds prompts for one model. Caches the tokens of recent texts: a keystroke changes the current line only.
 
@@ -99,7 +72,8 @@ class Prompter:
         self.bos = self.marker(fim.bos)
         stops = {number for text in card.stop_tokens for number in self.marker(text)}
         self.stop_tokens = frozenset(stops | vocabulary.special)
-        self.encoded = TokenCache()
+        self.encoded: dict[str, list[int]] = {}  # the tokens of recent texts
+        self.encoded_bytes = 0
         self.longest_token = vocabulary.longest
         added = tokenizer.get_added_tokens_decoder()
         self.markers = {added[number].content: number for number in vocabulary.special}
@@ -133,8 +107,12 @@ class Prompter:
             return cached
         valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         ids: list[int] = self.tokenizer.encode_batch_fast([valid], add_special_tokens=False)[0].ids
-        if keep:
-            self.encoded.put(text, ids)
+        size = getsizeof(text) + TOKEN_BYTES * len(ids)
+        if keep and size <= CACHED_BYTES:
+            if self.encoded_bytes + size > CACHED_BYTES:  # rare: to tokenize a file again takes a few milliseconds
+                self.encoded, self.encoded_bytes = {}, 0
+            self.encoded[text] = ids
+            self.encoded_bytes += size
         return ids
 
     def encode_once(self, text: str) -> list[int]:

@@ -26,7 +26,7 @@ from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.loading.adapter_merge import Lora
 from speclsp.engine.loading.checkpoint_checks import FIX, first_line
 from speclsp.engine.loading.model_config import expected_tensors, read_config, read_raw, read_shape
-from speclsp.engine.model import gguf_tensors, superblocks
+from speclsp.engine.model import gguf_tensors
 from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.native import NativeDecoder
@@ -193,9 +193,8 @@ def read_prepared(
 def open_tensors(directory: Path, lora: Lora | None = None) -> Iterator[Any]:
     """Yield get(name, optional=False), which reads one tensor at a time from the weights' files of a directory.
 
-    A weight that is stored as superblocks is dequantized; `get` of the blocks' name returns the blocks. `lora` is
-    merged into its weights, which have no blocks then. Tensors are arrays (bfloat16.py): those of a GGUF in memory,
-    those of safetensors a copy of the file's memory from the first write on.
+    `lora` is merged into its weights, which have no superblocks then. Tensors are arrays (bfloat16.py): those of a GGUF
+    in memory, those of safetensors a copy of the file's memory from the first write on.
     """
     files = model_directory.weight_files(directory)
     if not files:
@@ -221,9 +220,6 @@ def adapted_reader(directory: Path, arrays: Mapping[str, Callable[[], Array]], l
     def get(name: str, optional: bool = False) -> Any:  # an array; None if it is optional and missing
         if name in arrays:
             return arrays[name]()
-        for kind in superblocks.KINDS if name.endswith(".weight") else ():
-            if kind.name(name) in arrays:
-                return kind.dequantize(arrays[kind.name(name)]())
         if optional:
             return None
         raise WeightsError(f"{directory} has no tensor {name}. {FIX}")

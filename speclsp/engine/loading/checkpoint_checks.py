@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speclsp.engine.model import gguf_tensors
-from speclsp.engine.model.superblocks import KINDS, SUPERBLOCK_WEIGHTS, BlockKind
 from speclsp.errors import WeightsError
 from speclsp.weights import model_directory
 from speclsp.weights.untrusted import safetensors_header
@@ -99,17 +98,8 @@ def check_tensors(
         except Unreadable as error:
             raise WeightsError(f"{file} {error}. {error.fix or FIX}") from None
     for group in expected:
-        blocks = {
-            name: kind
-            for name, _, _ in group
-            for kind in KINDS
-            if name not in stored and name.endswith(".weight") and kind.name(name) in stored
-        }
-        present = [name for name, _, _ in group if name in stored or name in blocks]
+        present = [name for name, _, _ in group if name in stored]
         for name, size, optional in group:
-            if name in blocks:
-                check_blocks(stored, blocks[name], name, size, directory)
-                continue
             actual = stored.get(name)
             if actual is None:
                 if optional and not present:
@@ -122,19 +112,6 @@ def check_tensors(
                 problem = f"{files[name]} holds {name} as {actual.dtype}"
                 raise WeightsError(f"{problem}: expected one of {', '.join(FLOATS)}. {FIX}")
     return {name: (files[name], tensor) for name, tensor in stored.items()}
-
-
-def check_blocks(
-    stored: Mapping[str, StoredTensor], kind: BlockKind, name: str, size: tuple[int, ...], directory: Path
-) -> None:
-    """Check the shape and type of a weight's blocks. Raises WeightsError."""
-    blocks = stored[kind.name(name)]
-    columns, rest = divmod(size[-1], SUPERBLOCK_WEIGHTS)
-    if rest or blocks.shape != (size[0], columns * kind.bytes) or blocks.dtype != "U8":
-        raise WeightsError(
-            f"{directory} holds {kind.name(name)} as {list(blocks.shape)} {blocks.dtype}: config.json expects blocks "
-            f"of {kind.title} for {list(size)}. {FIX}"
-        )
 
 
 def first_line(error: BaseException) -> str:

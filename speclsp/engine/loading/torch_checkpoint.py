@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +18,6 @@ from speclsp.engine.model.decoder import Decoder, Layer, Linear, Norm
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.engine.model.model_shape import ModelShape
 from speclsp.engine.scheduling.loaded_model import ReportProgress
-
-
-class DecoderWeights(NamedTuple):
-    """A model's shape and weights: the positional arguments of Decoder and CudaDecoder."""
-
-    shape: ModelShape
-    layers: list[Layer]
-    embedding: Tensor
-    norm: Norm
-    head: Linear
 
 
 def read(
@@ -68,8 +58,8 @@ def read_weights(
     device: str,
     dtype: torch.dtype,
     progress: ReportProgress,
-) -> DecoderWeights:
-    """A model's weights by their published names, in `number_format`, on `device`."""
+) -> tuple[ModelShape, list[Layer], Tensor, Norm, Linear]:
+    """The positional arguments of Decoder and CudaDecoder, from tensors by their published names."""
     family = config.family
     make = linear_maker(number_format, device)
 
@@ -111,7 +101,7 @@ def read_weights(
     # 4 bits cost a head more quality than time: the logits are the last thing to round
     head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device)
     head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
-    return DecoderWeights(shape, layers, embedding, norm("model.norm"), head)
+    return shape, layers, embedding, norm("model.norm"), head
 
 
 def tensor(array: Array) -> Tensor:

@@ -77,11 +77,6 @@ def drawn(w: Doubles, stream: random.Random) -> int:
     return int(up_to.searchsorted(at, side="right"))
 
 
-def noise(seed: int, position: int, vocab: int) -> Doubles:
-    """Exp(1) noise [vocab], a function of its arguments only."""
-    return -np.log1p(-uniforms(seed, position, vocab))
-
-
 def uniforms(seed: int, position: int, vocab: int) -> Doubles:
     """Uniform noise [vocab] in (0, 1), exact: 31 random bits and a last one that is set."""
     halves_and_position = [[seed & 0xFFFFFFFF], [seed >> 32 & 0xFFFFFFFF], [position]]

@@ -37,11 +37,6 @@ class KvArchive:
         self.limit_bytes = limit_mib << 20
         self.texts: list[ArchivedText] = []
 
-    @property
-    def mib(self) -> float:
-        """Memory of all texts."""
-        return sum(text.size_bytes for text in self.texts) / 2**20
-
     def add(self, ids: Sequence[int], kv: tuple[Array, Array]) -> None:
         """Keep a text. It replaces texts that it continues; the least recently used ones go beyond the limit."""
         added = ArchivedText(tuple(ids), *kv)

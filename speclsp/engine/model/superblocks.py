@@ -3,8 +3,8 @@
     Q4_K   weight = d * step * q - d_base * base; q of 4 bits, step and base of 6 bits for each 32 weights
     Q6_K   weight = d * step * (q - 32);          q of 6 bits, step of 8 bits for each 16 weights
 
-d and d_base are in half precision. In a model that is mostly Q4_K, NAME.q4k or NAME.q6k, [out, in / 256 * bytes] uint8,
-are the blocks of NAME.weight, [out, in].
+d and d_base are in half precision. In a GGUF that is mostly Q4_K, NAME.q4k or NAME.q6k, [out, in / 256 * bytes] uint8,
+are the blocks of NAME.weight, [out, in], beside it (gguf_tensors.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speclsp.engine.model.bfloat16 import Array, BFloat16, Floats, narrow, round_into
+from speclsp.engine.model.bfloat16 import Array, Floats, narrow
 
 SUPERBLOCK_WEIGHTS = 256
-SLICE_WEIGHTS = 1 << 16  # dequantized at a time: they stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +37,6 @@ class BlockKind:
     def width(self, blocks: Array) -> int:
         """The number of inputs of a linear's blocks, [out, in / 256 * bytes]."""
         return int(blocks.shape[1]) // self.bytes * SUPERBLOCK_WEIGHTS
-
-    def dequantize(self, blocks: Array) -> BFloat16:
-        """[out, in / 256 * bytes] uint8 -> [out, in] bfloat16: the values of the file, rounded to nearest even."""
-        out, width = len(blocks), self.width(blocks)
-        values = np.empty((out, width), np.uint16)
-        rows = max(1, SLICE_WEIGHTS // width)
-        with np.errstate(invalid="ignore"):  # a file may hold numbers that are not finite
-            for first in range(0, out, rows):
-                part = blocks[first : first + rows]
-                weights = self.weights_of(part.reshape(len(part), -1, self.bytes))
-                round_into(values[first : first + rows], weights)
-        return values
 
 
 def halves(block: Array) -> Floats:

@@ -55,7 +55,6 @@ class ScheduledJob(Entrant):
     cancelled_s: float = 0.0  # 0: not cancelled
     started_s: float = 0.0
     remaining: Iterator[Request] | None = None  # the completions to make after the current one
-    completer: Completer | None = None  # of the completion under way
     completion: Completion | None = None  # under way
     pieces: Iterator[Piece] | None = None  # of `completion`
     notified: bool = False  # a round was reported
@@ -87,13 +86,12 @@ class ScheduledJob(Entrant):
 
     def begin(self, request: Request, completer: Completer) -> None:
         """Start the completion of `request`."""
-        self.completer = completer
         self.completion = completer.complete(request, self.cancel)
         self.pieces = iter(self.completion)
 
     def clear_current(self) -> None:
         """Drop the completion under way."""
-        self.completion = self.pieces = self.completer = None
+        self.completion = self.pieces = None
 
     def report(self, piece: Piece) -> None:
         """Send a round to the submitter, with the costs of the prompt if it is the first."""

@@ -205,10 +205,10 @@ class Scheduler:
                 if request is None:
                     return DoneEvent(job.results, job.queue_ms)
                 completer = self._completer()
-                self._begin_step(completer)
+                self._begin_step()
                 job.begin(request, completer)
-            elif job.completer is not None:
-                self._begin_step(job.completer)
+            else:
+                self._begin_step()
             assert job.pieces is not None and job.completion is not None
             piece = next(job.pieces, None)
             if piece is not None:
@@ -227,9 +227,9 @@ class Scheduler:
             self.watchdog.end()
         return None
 
-    def _begin_step(self, completer: Completer) -> None:
-        """Start the watchdog for a step."""
-        self.watchdog.begin(getattr(completer, "step_ms", 0.0) / 1000, self._passes)
+    def _begin_step(self) -> None:
+        """Start the watchdog for a step of the loaded model, which stays while a completion is under way."""
+        self.watchdog.begin(getattr(self.residency.completer, "step_ms", 0.0) / 1000, self._passes)
 
     def _passes(self) -> int:
         return getattr(self.residency.completer, "passes", 0)  # not bound: a reference would keep it from unloading

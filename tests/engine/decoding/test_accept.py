@@ -17,13 +17,18 @@ from speclsp.engine.decoding.accept import Sampler, Sampling, distribution, like
 from speclsp.engine.model import draws
 from speclsp.engine.model.bfloat16 import Floats
 from speclsp.engine.model.cuda import ops
-from speclsp.engine.model.draws import MAX_SEED, Doubles, Draw, noise
+from speclsp.engine.model.draws import MAX_SEED, Doubles, Draw, uniforms
 from speclsp.errors import InvalidLogits
 
 VOCAB = 12
 DRAWS, SOAK_DRAWS = 8_000, 200_000
 MIN_P_VALUE = 1e-4  # fixed seeds, so a failure is a bug and not chance
 KINDS = {"a CPU's logits": lambda logits: logits, "a GPU's": torch.from_numpy}  # arrays, and tensors
+
+
+def noise(seed: int, position: int, vocab: int) -> Doubles:
+    """Exp(1) noise [vocab] of a coupled draw."""
+    return -np.log1p(-uniforms(seed, position, vocab))
 
 
 def peaked(seed: int, sharpness: float = 1.5) -> Floats:

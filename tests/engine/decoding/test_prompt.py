@@ -6,6 +6,7 @@ import random
 import re
 import statistics
 import sysconfig
+from array import array
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from support.soak import in_soak
 
 from speclsp.config import Config
 from speclsp.engine.api import Extra, Request
-from speclsp.engine.decoding.drafters import NGramDrafter, ReuseDrafter, find_last
+from speclsp.engine.decoding.drafters import NGramDrafter, ReuseDrafter, find_last_packed
 from speclsp.engine.decoding.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens, continuation, split_healing
 from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary
@@ -215,7 +216,8 @@ def test_an_n_gram_prefers_the_longest_match_and_then_the_newest():
 @given(text=st.lists(st.integers(0, 3), max_size=30), key=st.lists(st.integers(0, 3), min_size=1, max_size=4))
 def test_find_last_agrees_with_a_linear_search(text: list[int], key: list[int]):
     starts = [i for i in range(len(text) - len(key) + 1) if text[i : i + len(key)] == key]
-    assert find_last(text, key) == max(starts, default=-1)
+    packed, packed_key = array("i", text).tobytes(), array("i", key).tobytes()
+    assert find_last_packed(packed, packed_key, before=len(text)) == max(starts, default=-1)
 
 
 @pytest.mark.parametrize(

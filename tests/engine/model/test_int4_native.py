@@ -12,12 +12,11 @@ from safetensors.torch import load_file, save_file
 from support.engine import random_models, superblock_models
 from support.engine.random_models import IDS, NATIVE, distance
 
-from speclsp.engine.loading import checkpoint, model_config, torch_checkpoint
+from speclsp.engine.loading import checkpoint, model_config
 from speclsp.engine.model.bfloat16 import Array
 from speclsp.engine.model.int8 import building, native
 from speclsp.engine.model.int8.native import NativeDecoder
-from speclsp.engine.model.superblocks import KINDS, Q4K, Q6K, BlockKind
-from speclsp.errors import WeightsError
+from speclsp.engine.model.superblocks import Q4K, Q6K, BlockKind
 
 PATHS = [path for path in NATIVE if path != "AMX"]
 CASES = [pytest.param(path, kind, id=f"{path}-{kind.title}") for path in PATHS for kind in native.BLOCK_BITS[path]]
@@ -119,14 +118,8 @@ def test_the_logits_are_near_those_of_the_files_values(path: str, model: Path):
 @pytest.mark.skipif(not PATHS, reason="no path multiplies blocks")
 def test_int8_is_forced_by_the_format_and_equals_the_widened_file(model: Path, tmp_path: Path):
     tensors = load_file(model / "model.safetensors")
-    widened = {
-        name.replace(kind.suffix, ".weight"): torch_checkpoint.tensor(kind.dequantize(tensor.numpy()))
-        for kind in KINDS
-        for name, tensor in tensors.items()
-        if name.endswith(kind.suffix)
-    }
-    others = {name: tensor for name, tensor in tensors.items() if tensor.dtype != torch.uint8}
-    save_file(others | widened, tmp_path / "model.safetensors")
+    widened = {name: tensor for name, tensor in tensors.items() if tensor.dtype != torch.uint8}
+    save_file(widened, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
     with random_models.coded_path():
         int8, int4, from_bf16 = (
@@ -146,19 +139,3 @@ def test_a_path_without_4_bit_products_widens(model: Path, monkeypatch: pytest.M
     """The loader asks for floats when the path is AMX, here that of another instruction set under its name."""
     monkeypatch.setitem(native.PATHS, "AMX", native.PATHS[PATHS[0]])
     assert native_decoder(model, "AMX", 1000).number_format == "int8"
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("model.layers.0.mlp.up_proj.q4k", r"up_proj\.q4k as \[768, 144\] U8.*expects blocks of Q4_K for \[768, 512\]"),
-        ("lm_head.q6k", r"lm_head\.q6k as \[1000, 210\] U8.*expects blocks of Q6_K for \[1000, 512\]"),
-    ],
-)
-def test_blocks_of_another_size_are_an_error_that_names_them(name: str, message: str, model: Path, tmp_path: Path):
-    tensors = load_file(model / "model.safetensors")
-    tensors[name] = tensors[name][:, : tensors[name].shape[1] // 2].contiguous()
-    save_file(tensors, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
-    with pytest.raises(WeightsError, match=message):
-        checkpoint.read_decoder(tmp_path, "int4", "cpu", 512, 1000)

@@ -33,15 +33,16 @@ def random_blocks(out: int, columns: int, seed: int, kind: BlockKind = Q4K) -> B
 
 
 def save_random_q4k_m(directory: Path, layers: int = 3, **sizes: int) -> None:
-    """A model in superblocks, most of them Q4_K, as the conversion of a Q4_K_M file writes one."""
+    """A model whose weights have superblocks beside them, most of them Q4_K, as a Q4_K_M file gives both."""
     shape = {**SIZES, "vocab_size": 1000, **sizes}
     save_random("qwen2", directory, **shape, num_hidden_layers=layers, tie_word_embeddings=False)
     tensors = load((directory / "model.safetensors").read_bytes())  # Windows cannot replace a mapped file
     for seed, (name, tensor) in enumerate(sorted(tensors.items())):
         if tensor.ndim == 2:
             kind = Q6K if any(part in name for part in Q6K_WEIGHTS) else Q4K
-            del tensors[name]
-            tensors[kind.name(name)] = torch.from_numpy(random_blocks(*tensor.shape, seed, kind))
+            blocks = random_blocks(*tensor.shape, seed, kind)
+            tensors[kind.name(name)] = torch.from_numpy(blocks)
+            tensors[name] = torch.from_numpy(file_values(blocks, kind)).to(torch.bfloat16)
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 
 

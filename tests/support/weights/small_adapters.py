@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
-from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model.superblocks import KINDS
 from speclsp.weights import adapters, cards
 
@@ -28,20 +27,12 @@ EVERY_LINEAR = tuple(
 Tensors = dict[str, Tensor]
 
 
-def stored_weight(tensors: Mapping[str, Tensor], linear: str) -> Tensor:
-    """A linear's weight as the model computes with it."""
-    for kind in KINDS:
-        if kind.name(linear) in tensors:
-            return tensor(kind.dequantize(tensors[kind.name(linear)].numpy()))
-    return tensors[f"{linear}.weight"]
-
-
 def matrices(directory: Path, linears: tuple[str, ...] = LINEARS, dtype: torch.dtype = torch.int8) -> Tensors:
     """An adapter's tensors for the model in `directory`."""
     base, dice = load_file(directory / "model.safetensors"), torch.Generator().manual_seed(7)
     tensors: Tensors = {}
     for linear in linears:
-        out, width = stored_weight(base, linear).shape
+        out, width = base[f"{linear}.weight"].shape
         for side, shape in (("A", (RANK, width)), ("B", (out, RANK))):
             name = f"base_model.model.{linear}.lora_{side}.weight"
             values = torch.randint(-127, 128, shape, generator=dice)
@@ -93,7 +84,7 @@ def merge_by_definition(directory: Path, adapter: Mapping[str, Tensor]) -> None:
             adapter[name].double() * adapter.get(f"{name}.scale", torch.ones(1)).double()[:, None]
             for name in (f"base_model.model.{linear}.lora_{side}.weight" for side in "AB")
         )
-        weight = stored_weight(tensors, linear)
+        weight = tensors[f"{linear}.weight"]
         for kind in KINDS:
             tensors.pop(kind.name(linear), None)
         tensors[f"{linear}.weight"] = (weight.double() + SCALE * (b @ a)).float().to(weight.dtype)
