@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speclsp.lsp.documents.document import Document
+from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
 from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.edit_likelihood import Chain
 from speclsp.lsp.next_edit.producer import Found
@@ -189,8 +190,9 @@ def _chain_key(uri: str, place: Place) -> ChainKey:
 
 
 def _evidence(place: Place) -> tuple[object, ...]:
-    """The user's changes that taught a substitution: another value once there is one more."""
-    return place.evidence.times, *(origin.line for origin in place.evidence.origins)
+    """The user's changes that taught a substitution: another value once there is one more. Lists are edited further."""
+    lines = () if place.substitution.kind == ARGUMENT else (origin.line for origin in place.evidence.origins)
+    return place.evidence.times, *lines
 
 
 def _limit(kept: OrderedDict[Any, Any]) -> None:

@@ -15,18 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from speclsp.lsp.next_edit.changes.calls import call_lists
-from speclsp.lsp.next_edit.changes.calls.call_lists import (
-    Call,
-    Changed,
-    Item,
-    Piece,
-    difference,
-    fits,
-    inserted,
-    moved,
-    positional,
-    removed,
-)
+from speclsp.lsp.next_edit.changes.calls.call_lists import Call, Changed, Item, Piece, fits, inserted
 from speclsp.lsp.next_edit.changes.calls.call_resolver import CallResolver
 from speclsp.lsp.next_edit.changes.calls.signatures import LITERAL, PATH, signature_pieces
 from speclsp.lsp.next_edit.changes.places import Place, nearest_line
@@ -47,7 +36,7 @@ def argument_places(recent: Recent) -> Iterator[Place]:
         search = ArgumentSearch(recent, tree)
         for number in reversed(range(len(recent.edits))):
             for change in search.changed(number):
-                if search.is_meant(change.call, number):
+                if search.is_meant(change, number):
                     yield from search.calls_after(change) if change.call.is_function else search.after_call(change)
 
 
@@ -75,7 +64,7 @@ class ArgumentSearch:
             piece = self.text[call.start : low] + before if call.start <= low else head.join(parts[nth:])
             listed = call_lists.split(piece + rest, self.tree.grammar, call.is_function) if is_clear else None
             old, new = self._countable(call, listed), self._countable(call, call.items)
-            change = difference(call, old, new) if old is not None and new is not None else None
+            change = call_lists.difference(call, old, new) if old is not None and new is not None else None
             if change is not None:
                 yield change
 
@@ -85,14 +74,21 @@ class ArgumentSearch:
             return None if items is None else call_lists.parameters(call, items)
         return None if any(call_lists.SPREAD.search(item.text) for item in items) else items
 
-    def is_meant(self, call: Call, number: int) -> bool:
-        """True for a list of the newest edit that is complete, and of a function whose body has the newest edit."""
-        newest = self.recent.edits[-1]
-        if number + 1 < len(self.recent.edits):
-            at = nearest_line(self.text, newest.after.rstrip(), self.recent.cursor) if newest.after.strip() else None
-            around = self.tree.enclosing(at + 1) if at is not None and call.is_function else ()
-            return line_start(self.text, call.at) in [scope.start for scope in around]
-        return not self._is_being_typed(call)
+    def is_meant(self, change: Changed, number: int) -> bool:
+        """True for a complete list where the newest change is, and while a function's body follows its new list."""
+        call, newest, cursor = change.call, self.recent.edits[-1], self.recent.cursor
+        at = nearest_line(self.text, newest.after.rstrip(), cursor) if newest.after.strip() else None
+        written = newest.before + newest.after
+        if number + 1 == len(self.recent.edits):
+            is_inside = at is not None and at <= cursor <= at + len(newest.after)
+            if not is_inside or line_start(self.text, call.at) <= cursor <= line_end(self.text, call.end) + len("\r\n"):
+                return not self._is_being_typed(call)
+            at, line = cursor - 1, line_at(self.text, cursor - 1)
+            written = " ".join([line, *(pair.old for pair in self.recent.newest if pair.new.strip() == line)])
+        around = self.tree.enclosing(at + 1) if at is not None and call.is_function else ()
+        old, new = ({item.name for item in items} for items in (change.old, change.new))
+        is_named = not (old ^ new or new).isdisjoint(WORD.findall(written))
+        return is_named and line_start(self.text, call.at) in [scope.start for scope in around]
 
     def _is_being_typed(self, call: Call) -> bool:
         """True while the cursor is in a list, unless another list of this name was changed too."""
@@ -175,16 +171,16 @@ class ArgumentSearch:
 
     def _pieces(self, call: Call, change: Changed, done: Sequence[Call]) -> tuple[list[Piece], str]:
         """The replacements that make a call fit, and the placeholder in them; none where it is not clear."""
-        items, count = call.items, positional(call.items)
+        items, count = call.items, call_lists.positional(call.items)
         if change.order:
-            return moved(items, change.order[:count]), ""
+            return call_lists.moved(items, change.order[:count]), ""
         if change.removed >= 0:
             name, at = change.old[change.removed].name, change.removed if change.removed < count else -1
             at = next((n for n, item in enumerate(items) if name and item.name == name), at)
-            return removed(call, at) if at >= 0 else [], ""
+            return call_lists.removed(call, at) if at >= 0 else [], ""
         at, parameter, mark = change.added, change.new[change.added], BY_NAME[self.tree.grammar].argument_mark
         used = [
-            (item, positional(other.items) == number)  # True: by name, where it need not be
+            (item, call_lists.positional(other.items) == number)  # True: by name, where it need not be
             for other in done
             for number, item in enumerate(other.items)
             if item.name == parameter.name or (number == at and not item.name)
@@ -212,7 +208,9 @@ class ArgumentSearch:
             if placeholder in text and placeholder:
                 at = len(new) - len(text) + text.rindex(placeholder)
                 selected = at, at + len(placeholder)
-        origins = [Origin("", line) for line in self.lines if f"{call.name}(" in line]
+        changed = (other.call for number in range(len(self.recent.edits)) for other in self.changed(number))
+        lines = {line_at(self.text, other.at) for other in changed if other.name == call.name}
+        origins = [Origin("", line) for line in sorted(lines)]
         rule = f"{call.name}({change.added}, {change.removed}, {change.order})"  # that of one chain
         evidence = Evidence(max(1, len(origins)), len(self.recent.edits) - 1, origins)
         if end - start <= MAX_LINE_CHARACTERS:

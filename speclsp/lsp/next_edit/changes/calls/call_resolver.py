@@ -87,7 +87,7 @@ class CallResolver:
         access = self._types.member(call.at, call.at + len(call.name))
         owner = access.owner if access is not None else OTHER
         if owner == UNKNOWN and len(namesakes) == 1 and COMPOUND.search(function.name):
-            return None
+            return False if re.match(r"(?:self|this|cls)\W", call.owner) else None  # a member's own method
         member = self._types.declared(owner, call.name)
         return owner == function.owner or (member is not None and member.start == function.at)
 

@@ -36,9 +36,7 @@ def signature_pieces(resolver: CallResolver, change: Changed, function: Call, pr
     before = present if change.new[change.added].name else present[: change.added]
     behind = [item.start for item in present[len(before) :]]
     at = next((n for n, item in enumerate(items) if item.start in behind[:1]), len(items))
-    is_annotated = any(":" in item.text for item in present) or RETURN_TYPE.match(text, function.end) is not None
-    is_untyped = BY_NAME[resolver.tree.grammar].has_untyped_parameters and not is_annotated
-    name, parameter = parameter_text(resolver, change, is_untyped, at == len(items))
+    name, parameter = parameter_text(resolver, change, function, at == len(items))
     inside = bindings.occurrences(resolver.tree, name, *body, resolver.recent.is_late)
     is_taken = any(other.is_definition for other in inside)
     if not parameter or is_taken or any(other.is_optional for other in before):
@@ -46,24 +44,26 @@ def signature_pieces(resolver: CallResolver, change: Changed, function: Call, pr
     return call_lists.inserted(text, function, at, parameter) if not is_grouped or at in (0, len(items)) else []
 
 
-def parameter_text(resolver: CallResolver, change: Changed, is_untyped: bool, is_last: bool) -> tuple[str, str]:
+def parameter_text(resolver: CallResolver, change: Changed, function: Call, is_last: bool) -> tuple[str, str]:
     """(name, text) of the parameter for a new argument; no text if its name, or a type that it needs, is not known."""
-    argument, grammar = change.new[change.added], resolver.tree.grammar
+    argument, grammar, text = change.new[change.added], resolver.tree.grammar, resolver.tree.text
     mark, path = BY_NAME[grammar].type_mark, PATH.fullmatch(argument.value)
+    is_annotated = ":" in text[function.start : function.end] or RETURN_TYPE.match(text, function.end)
     name = argument.name or (path[1].lstrip("_") if path else "")
     if not name or name.isupper() or is_reserved(grammar, name) or LITERAL.fullmatch(name):
         return "", ""
-    if is_untyped:
+    if BY_NAME[grammar].has_untyped_parameters and not is_annotated:
         return name, name
     variable = resolver.visible(argument.value, change.call) if path and path[1] == argument.value else None
     if variable is None:
         return "", ""
-    for function in call_lists.calls_in(resolver.tree, variable.start, variable.end):
-        for number, item in enumerate(function.items if function.is_function else ()):
+    for other in call_lists.calls_in(resolver.tree, variable.start, variable.end):
+        for number, item in enumerate(other.items if other.is_function else ()):
             is_here = item.start <= variable.start < item.end and name == item.name
-            if is_here and (typed := declared(function.items[number:], mark, is_last)):
-                return name, typed
-    annotated = re.compile(r"\s*(:\s*[^=;\n]+?)\s*=(?!>)").match(resolver.tree.text, variable.end)
+            if is_here and (typed := declared(other.items[number:], mark, is_last)):
+                stars = ["*" in [star.text for star in items] for items in (other.items[:number], function.items)]
+                return name, f"*, {typed}" if argument.name and stars == [True, False] else typed
+    annotated = re.compile(r"\s*(:\s*[^=;\n]+?)\s*=(?!>)").match(text, variable.end)
     return name, name + annotated[1] if annotated else ""
 
 
