@@ -43,12 +43,7 @@ class AnswerCache:
         self._by_uri: dict[str, deque[CachedAnswer]] = {}
 
     def store(
-        self,
-        snapshot: Snapshot,
-        suggestions: Sequence[Suggestion],
-        wanted: int,
-        reason: str = "",
-        whole: bool = True,
+        self, snapshot: Snapshot, suggestions: Sequence[Suggestion], wanted: int, reason: str = "", whole: bool = True
     ) -> None:
         cursor, text, before = snapshot.cursor, snapshot.text, snapshot.text[: snapshot.cursor]
         tail, hashes = before[-TAIL_CHARACTERS:], (hash(before), hash(text[cursor:]))

@@ -68,8 +68,7 @@ def subwords(name: str) -> set[str]:
 def are_alike(old: str, new: str) -> bool:
     """True if two names share all but one word, and both or none of them are in capitals."""
     before, after = subwords(old), subwords(new)
-    has_few = max(len(before - after), len(after - before)) <= 1
-    return bool(before & after) and has_few and old.isupper() == new.isupper()
+    return bool(before & after) and max(len(before - after), len(after - before)) < 2 and old.isupper() == new.isupper()
 
 
 def renamed_tokens(old_line: str, new_line: str) -> list[tuple[str, str, int]]:

@@ -45,7 +45,7 @@ def block_places(recent: Recent, is_decided: Callable[[Substitution], bool]) -> 
     edited = {new for _, new in changes}
     for place in sorted(listed, key=lambda place: (place.end < recent.cursor, abs(place.start - recent.cursor))):
         old, new = text[place.start : place.end].strip(), place.new.strip()
-        if old not in edited and (new, old) not in changes:
+        if old not in edited and (new, old) not in changes and line_at(text, max(0, place.start - 1)) != new:
             yield place
 
 

@@ -63,6 +63,8 @@ def type_places(recent: Recent) -> Iterator[Place]:
     for key in meant:
         evidence = Evidence(counts[key], len(recent.edits) - 1, origins)
         pattern = _type_pattern(key, rules)
+        if all(re.search(rf"(?<!\w){re.escape(key[1])}\s*\|", origin.line) for origin in origins):  # in unions alone
+            pattern = re.compile(rf"{pattern.pattern}(?=\s*\|)")
 
         def rewritten(start: int, line: str, pattern: re.Pattern[str] = pattern) -> str:
             match = pattern.search(line)

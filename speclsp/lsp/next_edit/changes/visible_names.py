@@ -13,7 +13,6 @@ TEXTS = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|(?:#|//).*"""
 WRITTEN = re.compile(r"(?<![\w.$])([^\W\d]\w*)(?!\w|\s*[=:](?![=:]))")  # neither a member nor a key
 CALLED = re.compile(r"([^\W\d]\w*)\(")
 TO_ITSELF = re.compile(r"(?m)^\s*(?:(?:const|let|var)\s+)?([\w.]+)\s+=\s+\1[;,]?\s*$")
-MAX_NAMES = 4  # of one place
 
 
 def writes_unknown_name(recent: Recent, place: Place) -> bool:
@@ -24,7 +23,7 @@ def writes_unknown_name(recent: Recent, place: Place) -> bool:
     if tree is None or recent.kind_at(at) != "code":
         return False
     functions = {scope.name for scope in tree.enclosing(at) if scope.kind == "function"}
-    names = sorted({*WRITTEN.findall(new)} - {*WRITTEN.findall(old)})[:MAX_NAMES]
+    names = {*WRITTEN.findall(new)} - {*WRITTEN.findall(old)}
     changed = [line for origin in place.evidence.origins if (line := recent.text.find(origin.line)) >= 0]
 
     def is_visible(name: str) -> bool:

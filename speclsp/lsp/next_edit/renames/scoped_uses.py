@@ -27,6 +27,7 @@ from speclsp.lsp.syntax.bindings import LABEL, OUTER, OWN_MEMBER, SHORTHAND, Nam
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 ALIASED = re.compile(r"\s*[=\"`]")  # the path or the name that the alias stands for follows: Go, C#
+IMPORTING = re.compile(r"\bimport\s+(?:\([\w\s,]*|[\w ,]*)\Z")  # below the top level, in Python
 MIN_TIMES = 2  # without an edit of the definition's own line
 
 
@@ -140,8 +141,8 @@ class Resolver:
             return ([former] if former is not None and self._is_first(former) else []), []
         scope = definition.defines
         assert scope is not None
-        is_used = any(name.is_variable and not name.is_definition for name in self.new)
-        if self._is_imported(definition) and not (is_used or are_alike(self.rename.old, self.rename.new)):
+        is_meant = self.rename.times >= MIN_TIMES or are_alike(self.rename.old, self.rename.new)
+        if self._is_imported(definition) and not is_meant:
             return [], []
         self.is_resolved = True
         if not (spot.defines == scope or self._is_ours(definition)):
@@ -233,7 +234,10 @@ class Resolver:
         """True for a name of another file, which an edit replaces and does not rename. An alias is the file's own."""
         text = self.tree.text
         is_alias = text.endswith("as ", 0, definition.start) or ALIASED.match(text, definition.end)
-        return not is_alias and any(start <= definition.start < end for start, end in self.tree.imports())
+        is_nested = IMPORTING.search(text, max(0, definition.start - 2000), definition.start) is not None
+        return not is_alias and (
+            is_nested or any(start <= definition.start < end for start, end in self.tree.imports())
+        )
 
     def _is_first(self, definition: Occurrence) -> bool:
         """True if a definition may follow a renamed use: the names are alike, and no more was changed."""
