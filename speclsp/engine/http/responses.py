@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from speclsp.engine.http import json_fields
 from speclsp.errors import InputError, InvalidLogits, SpeclspError
@@ -32,33 +31,6 @@ class EventStream(Response):
             async for event in events:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-class ErrorAnswers:
-    """Middleware: answers an unexpected error, and the connection stays open.
-
-    Starlette raises it again after its own answer. uvicorn then closes the connection, and a client's next request on
-    it would be lost.
-    """
-
-    def __init__(self, app: ASGIApp, answer: Callable[[Request, Exception], Awaitable[Response]]) -> None:
-        self.app, self.answer = app, answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            await send(message)
-
-        try:
-            await self.app(scope, receive, watched)
-        except Exception as error:
-            if started:
-                raise
-            response = await self.answer(Request(scope, receive), error)
-            await response(scope, receive, send)
 
 
 def status_and_message(error: Exception) -> tuple[int, str]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as Http
 from starlette.responses import Response
@@ -31,18 +32,10 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api
 from speclsp.engine.http.leases import Leases
-from speclsp.engine.http.responses import (
-    ErrorAnswers,
-    EventStream,
-    error_object,
-    json_response,
-    sse,
-    status_and_message,
-)
+from speclsp.engine.http.responses import EventStream, error_object, json_response, sse, status_and_message
 from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.scheduled_job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.scheduler import Scheduler
-from speclsp.errors import SpeclspError
 from speclsp.observability.metrics import Metrics
 
 MAX_BODY_BYTES = 16 * 2**20
@@ -311,8 +304,10 @@ def application(context: RouteContext) -> Starlette:
             Route("/metrics", metrics),
             *leases.routes(),
         ],
-        middleware=[Middleware(ErrorAnswers, answer=error_response)],
-        exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect), error_response),
+        # Starlette raises an unexpected error again after its own answer: uvicorn would close the connection, and lose
+        # the client's next request on it.
+        middleware=[Middleware(ExceptionMiddleware, handlers={Exception: error_response})],
+        exception_handlers={HTTPException: error_response},
     )
     app.state.engine = context
     return app

@@ -82,9 +82,15 @@ def warning(host: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """True when the name or address can only mean this machine."""
+    address = address_of(host)
+    return address.is_loopback if address else host.lower() == "localhost"
+
+
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address; None for a name."""
     with suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
-    return host.lower() == "localhost"
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    return None
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,9 +150,11 @@ def check_host(headers: Headers, bound: str) -> None:
     name = match[1].lower() if match else ""
     if is_loopback(name) or (name and name.strip("[]") == bound.strip("[]").lower()):
         return
-    if is_wildcard(bound) and is_address(name):  # rebinding needs a name, so an address is safe
+    listening = address_of(bound)
+    is_wildcard = listening is not None and listening.is_unspecified
+    if is_wildcard and address_of(name):  # rebinding needs a name, so an address is safe
         return
-    own = "an IP address of this machine" if is_wildcard(bound) else bound
+    own = "an IP address of this machine" if is_wildcard else bound
     raise HTTPException(
         403,
         f"the Host header is {shown(hosts[0])}: connect to {own}, or start the engine with --host "
@@ -157,20 +165,6 @@ def check_host(headers: Headers, bound: str) -> None:
 def shown(header: str) -> str:
     """A header's value for an error, in ASCII."""
     return json.dumps(header if len(header) <= MAX_SHOWN_CHARS else header[:MAX_SHOWN_CHARS] + "...")
-
-
-def is_address(name: str) -> bool:
-    """True when `name` is an IP address and not a name."""
-    with suppress(ValueError):
-        return bool(ipaddress.ip_address(name.strip("[]")))
-    return False
-
-
-def is_wildcard(host: str) -> bool:
-    """True when `host` means every address of this machine."""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_unspecified
-    return host == ""
 
 
 def check_sender(headers: Headers, method: str) -> None:

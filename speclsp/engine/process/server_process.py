@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from speclsp.config import Config
 from speclsp.daemon.engine_files import is_own_peer
@@ -133,11 +132,12 @@ class EngineServer(uvicorn.Server):
         self.leases = Leases(scheduler.residency, self.stop, grace_s)
         self.leases.url = listeners.url
         app = self.leases.while_answering(application(RouteContext(config, scheduler, metrics, self.leases)))
-        guarded = tcp_guard.TcpGuard(app, listeners.token, listeners.host) if listeners.tcp is not None else None
+        if listeners.tcp is not None:
+            app = tcp_guard.TcpGuard(app, listeners.token, listeners.host)
         super().__init__(
             SelectorConfig(
                 app,
-                http=http_protocol(guarded),
+                http=PeerCheckedProtocol,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
@@ -235,25 +235,15 @@ def exit_now(code: int) -> None:
     os._exit(code)
 
 
-def http_protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
-    """The HTTP protocol: this user's processes on the Unix socket, and clients that pass `guarded` on TCP."""
+class PeerCheckedProtocol(tcp_guard.TimedProtocol):
+    """HTTP that checks the peer of each connection before it is read."""
 
-    class PeerCheckedProtocol(tcp_guard.TimedProtocol):
-        """Checks the peer of each connection before it is read."""
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """Refuse another user's process."""
-            super().connection_made(transport)
-            connection = transport.get_extra_info("socket")
-            if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
-                if not is_own_peer(connection):
-                    transport.abort()
-            elif connection is not None and guarded is not None:
-                self.app = guarded
-            else:
-                transport.abort()
-
-    return PeerCheckedProtocol
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse another user's process on the Unix socket."""
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is None or not is_own_peer(connection):
+            transport.abort()
 
 
 def model_loader(config: Config) -> Load:
