@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from speclsp.daemon import engine_files, platform
+from speclsp.daemon import engine_files
 from speclsp.daemon.engine_files import NOT_AN_ENGINE, EngineEndpoint, EngineFiles
 from speclsp.errors import EngineError
 from speclsp.process_resources.programs import is_gone
@@ -137,7 +137,7 @@ def duration(seconds: float) -> str:
 
 
 def stop(files: EngineFiles) -> str:
-    """End a running engine and wait for its exit; a sentence about the freed memory.
+    """End a running engine and wait for its exit; a sentence about that.
 
     An engine that does not answer gets signals. Windows knows one, TerminateProcess. Raises EngineError: it does not
     end, or its process is unknown.
@@ -149,15 +149,15 @@ def stop(files: EngineFiles) -> str:
         if time.monotonic() > until:
             raise EngineError(f"an engine holds {files.lock} but its process id is unknown.")
         time.sleep(POLL_S)
-    status, accepted = health(engine), False
+    accepted = False
     with suppress(OSError, EngineError):
-        accepted = bool(status) and ask(engine, "POST", "/leave", {"anyway": True}).get("leaving") is True
+        accepted = ask(engine, "POST", "/leave", {"anyway": True}).get("leaving") is True
     for number in (None if accepted else signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         if number is not None:
             send(files, engine.pid, number)
         if wait_for_the_end(engine.pid):
             files.remove(engine.pid)  # left by a killed engine
-            return freed(engine.pid, status)
+            return f"ended process {engine.pid}"
     raise EngineError(f"process {engine.pid} does not end: the system may be waiting for its device.")
 
 
@@ -205,7 +205,7 @@ def is_engine(process: psutil.Process) -> bool:
 def end_hung(files: EngineFiles, engine: EngineEndpoint) -> bool:
     """Kill an engine that does not answer; True once it is gone, also when another process ended it.
 
-    Kills only a process that listens on the socket, is named in `files` and is an engine of this user's:
+    Kills only a process that is named in `files` and is an engine of this user's, and only while its socket accepts:
     another editor may have been quicker, and the process id may belong to another process by now.
     """
     import psutil
@@ -213,10 +213,7 @@ def end_hung(files: EngineFiles, engine: EngineEndpoint) -> bool:
     with suppress(OSError, EngineError, psutil.Error):  # it ended meanwhile, or cannot be reached
         if files.find() != engine:
             return True
-        with engine_files.connect(engine) as connection:  # the kernel accepts it, even when the engine hangs
-            listens = platform.peer_pid(connection)
-        if listens not in (None, engine.pid):
-            return files.find() != engine
+        engine_files.connect(engine).close()  # the kernel accepts it, even when the engine hangs
         process = psutil.Process(engine.pid)  # `kill` checks that the id was not reused
         if not is_engine(process):
             return is_ending(process) and wait_for_the_end(engine.pid)
@@ -235,15 +232,3 @@ def wait_for_the_end(pid: int) -> bool:
             return False
         time.sleep(POLL_S)
     return True
-
-
-def freed(pid: int, status: Mapping[str, Any]) -> str:
-    """A sentence about the memory that an engine's end freed; `status` is its last answer to GET /status."""
-    if not status:
-        return f"ended process {pid}, which did not answer"
-    gpu = f" and {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
-    clients = status.get("clients", 0)
-    count = "1 client" if clients == 1 else f"{clients or 'no'} clients"
-    private_mib = status.get("rss_mib", 0) - status.get("mapped_mib", 0)
-    memory = f": {private_mib} MiB of memory{gpu} freed" if "rss_mib" in status else ""
-    return f"ended process {pid}, which had {count}{memory}"

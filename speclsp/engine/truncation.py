@@ -3,7 +3,6 @@
     text before the cursor    its end; the cut moves once in a quarter of the limit, so that typing keeps the prompt
     text after it, drafts     their beginning
     snippets of other files   the most relevant ones that fit, whole
-    stop texts                those that a completion is long enough to contain
 
 The limit is generous: code has 3 to 5 characters a token. prompt.py cuts the rest to the exact number of tokens. Here
 only lengths are compared, markers searched and slices made: that takes milliseconds for a body of 16 MiB.
@@ -26,7 +25,6 @@ class TextLimits:
     """The limits of one model."""
 
     context_tokens: int
-    longest_token: int  # bytes of the vocabulary's longest token: no token has more characters
     template: tuple[str, ...] = ()  # the markers of a raw prompt that a client filled in: prefix, suffix, middle
 
     @property
@@ -38,7 +36,7 @@ class TextLimits:
 def truncate(request: Request, limits: TextLimits) -> Request:
     """`request` with shorter texts; the same object if none is too long. A second call changes nothing.
 
-    `Request.is_truncated` says that text of the prompt is missing. Drafts and stop texts do not count.
+    `Request.is_truncated` says that text of the prompt is missing. Drafts do not count.
     """
     most = limits.characters
     prompt: dict[str, object] = {
@@ -51,7 +49,6 @@ def truncate(request: Request, limits: TextLimits) -> Request:
     others: dict[str, object] = {
         "filename": request.filename[-NAME_CHARACTERS:],
         "previous": request.previous[:most],
-        "stop": possible_stops(request.stop, min(request.max_tokens, limits.context_tokens) * limits.longest_token),
     }
     changed = {name: value for name, value in (prompt | others).items() if value != getattr(request, name)}
     if not changed:
@@ -94,8 +91,3 @@ def truncate_extra(extra: Sequence[Extra], limits: TextLimits) -> tuple[Extra, .
         short = len(item.filename) <= NAME_CHARACTERS
         kept.append(item if short else replace(item, filename=item.filename[-NAME_CHARACTERS:]))
     return tuple(reversed(kept))
-
-
-def possible_stops(stops: tuple[str, ...], most: int) -> tuple[str, ...]:
-    """The stop texts of at most `most` characters. A longer one is in no completion of that length."""
-    return stops if all(len(stop) <= most for stop in stops) else tuple(stop for stop in stops if len(stop) <= most)

@@ -35,7 +35,7 @@ STALL_S = 30.0  # a transfer of less than a chunk in this time is aborted and re
 ATTEMPTS = 4  # in a row without progress
 CHUNK_BYTES = 1 << 16  # what a broken transfer may lose
 BUSY = (408, 425, 429)  # asking again may help
-SMALL = ("config.json", "tokenizer.json", "model.safetensors.index.json")
+SMALL = ("config.json", "tokenizer.json")
 WANTED = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 
 OFFICIAL = "https://huggingface.co"
@@ -81,7 +81,7 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
     if weights.format == "gguf":
         chosen = {file.name for file in weights.files}
     else:
-        chosen = {name for name in siblings if name in SMALL or WANTED.fullmatch(name)}
+        chosen = {*SMALL, *filter(WANTED.fullmatch, siblings)}
         if not any(name.endswith(".safetensors") for name in chosen) and any(
             name.endswith(PICKLES) for name in siblings
         ):
@@ -89,7 +89,7 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
                 f"{weights.repo} publishes only pickle files, which can run code when they are read: refused",
                 "Choose another model (`speclsp models list`).",
             )
-        chosen |= {"config.json", "tokenizer.json", *(file.name for file in weights.files)}
+        chosen |= {file.name for file in weights.files}
     if missing := sorted(chosen - siblings.keys()):
         raise SourceError(f"{weights.repo} at {weights.revision or 'main'} has no {missing[0]}", OTHER_MIRROR)
     sums = {file.name: file.sha256 for file in weights.files if file.sha256}

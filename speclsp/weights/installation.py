@@ -82,15 +82,12 @@ def is_whole(directory: Path, weights: Weights, advance: Callable[[int, int, str
 
 
 def move_into_place(weights: Weights) -> Path:
-    """Rename the complete directory of the download; damaged or older weights are moved away first."""
-    ready, final, old = locations.fetching(weights), locations.final(weights), locations.replaced(weights)
+    """Rename the complete directory of the download, in place of damaged or older weights."""
+    ready, final = locations.fetching(weights), locations.final(weights)
     flush(ready)
-    discard(old)
-    if os.path.lexists(final):
-        retry_while_open(lambda: final.replace(old))
+    discard(final)  # after a kill the next fetch finds the complete download and goes on here
     retry_while_open(lambda: ready.replace(final))
     flush(final.parent)
-    discard(old)
     return final
 
 
@@ -121,7 +118,7 @@ def remove(weights: Weights, models_dir: str = "") -> int:
     if weights.format in ("none", "bundled"):
         raise WeightsError(f"{weights.name} is not in the store of downloads, so nothing is removed.")
     final = locations.final(weights)
-    places = (final, locations.fetching(weights), locations.replaced(weights), locations.prepared(weights.name))
+    places = (final, locations.fetching(weights), locations.prepared(weights.name))
     if not any(map(os.path.lexists, places)):
         if own := locations.users_directory(weights, models_dir):
             raise WeightsError(f"{own} is in your models_dir, where speclsp removes nothing: delete it yourself.")

@@ -3,7 +3,6 @@
 <cache>/models/<name>/                   complete weights
 <cache>/models/<name>.prepared/<key>/    the same, packed for this CPU: made from them, and made anew at any time
 <cache>/models/<name>.fetching/          the download under way or interrupted
-<cache>/models/<name>.replaced/          damaged or older weights, until the new ones have their place
 <cache>/models/<name>.lock               held by the process that writes into any of these
 """
 
@@ -35,19 +34,9 @@ def fetching(weights: Weights) -> Path:
     return store_root() / f"{weights.name}.fetching"
 
 
-def replaced(weights: Weights) -> Path:
-    """The directory of damaged or older weights, until the new ones have their place."""
-    return store_root() / f"{weights.name}.replaced"
-
-
 def lock_file(weights: Weights) -> Path:
     """The lock of the process that writes into the directories of these weights."""
     return store_root() / f"{weights.name}.lock"
-
-
-def partial_bytes(weights: Weights) -> int:
-    """Bytes of an interrupted download."""
-    return model_directory.size_of(fetching(weights))
 
 
 def prepared(name: str) -> Path:

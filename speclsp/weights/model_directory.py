@@ -25,7 +25,6 @@ from speclsp.weights.untrusted import safetensors_header, untrusted_files
 from speclsp.weights.untrusted.untrusted_files import Unreadable
 
 MANIFEST = "manifest.json"
-INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 CHUNK_BYTES = 1 << 22
 
@@ -125,15 +124,11 @@ def unfit(directory: Path, repair: str) -> str:
             return (
                 f"{directory} contains model code ({code[0]}); speclsp never runs such code, so the model is refused."
             )
-        tensors_of = {}
         for file in (directory / "tokenizer.json", *files):
             if file.suffix == ".safetensors":
-                tensors_of[file.name] = safetensors_header.read(file)
+                safetensors_header.read(file)
             else:
                 check_beginning(file)
-        file = directory / INDEX
-        if file.name in names:
-            check_index(untrusted_files.read_json(file, untrusted_files.INDEX_BYTES), tensors_of)
     except Unreadable as error:
         return f"{file} {error}. {error.fix or repair}"
     return ""
@@ -154,25 +149,6 @@ def check_beginning(file: Path) -> None:
         raise Unreadable("is not JSON: it does not begin with a brace")
     if file.suffix == ".json" and size > untrusted_files.TOKENIZER_BYTES:
         raise Unreadable(f"has {size} bytes; the limit is {untrusted_files.TOKENIZER_BYTES}")
-
-
-def check_index(index: Mapping[str, Any], tensors_of: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise Unreadable where the index of a model in several files and the files' own headers differ.
-
-    `tensors_of`: {file: its tensors}.
-    """
-    places = index.get("weight_map")
-    if not isinstance(places, dict):
-        raise Unreadable("has no weight_map")
-    for tensor, name in places.items():
-        if not isinstance(name, str) or Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-            raise Unreadable(f"names {str(name)[:120]!r}, which is not a safetensors file of this directory: refused")
-        if name not in tensors_of:
-            raise Unreadable(f"names {name}, which is missing")
-        if tensor not in tensors_of[name]:
-            raise Unreadable(
-                f"expects the tensor {tensor[:80]} in {name}, which lacks it: the file belongs to another model"
-            )
 
 
 def altered(directory: Path, repair: str, advance: Advance | None = None, sums: Mapping[str, str] | None = None) -> str:

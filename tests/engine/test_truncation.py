@@ -15,7 +15,7 @@ from speclsp.engine.truncation import (
 )
 
 TEMPLATE = ("<P>", "<S>", "<M>")
-LIMITS = TextLimits(context_tokens=4, longest_token=3, template=TEMPLATE)
+LIMITS = TextLimits(context_tokens=4, template=TEMPLATE)
 MOST = 4 * CHARACTERS_PER_TOKEN
 TEXTS = st.text("ab\n", max_size=4 * MOST)
 EXTRAS = st.lists(st.builds(Extra, filename=st.just("a.py"), text=st.text("xy\n", max_size=MOST)), max_size=8)
@@ -64,7 +64,7 @@ def test_only_a_missing_part_of_the_prompt_marks_the_request(request: Request):
 
 @given(REQUESTS)
 def test_a_request_within_the_limits_is_the_same_object(request: Request):
-    wide = TextLimits(context_tokens=MOST, longest_token=MOST, template=TEMPLATE)
+    wide = TextLimits(context_tokens=MOST, template=TEMPLATE)
     assert truncate(request, wide) is request or not request.max_tokens
 
 
@@ -87,13 +87,6 @@ def test_markers_in_another_order_or_twice_are_no_template():
         assert raw is not None
         assert raw.endswith(text)
         assert len(raw) <= MOST
-
-
-@given(stop=st.text("ab", min_size=1, max_size=16), answer=st.text("ab", max_size=12))
-def test_a_dropped_stop_text_is_in_no_completion_that_is_short_enough(stop: str, answer: str):
-    """Four tokens of at most three characters make at most twelve."""
-    kept = truncate(Request(stop=(stop,), max_tokens=4), LIMITS).stop
-    assert [text for text in kept if text in answer] == [text for text in (stop,) if text in answer]
 
 
 @given(lines=st.lists(st.text("ab", max_size=9), min_size=40, max_size=60), typed=st.integers(1, 3 * MOST))

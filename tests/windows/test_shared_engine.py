@@ -224,7 +224,7 @@ def test_the_commands_start_show_and_stop_an_engine(windows, shell: WindowsShell
     code, text = run("status")
     assert (code, f"process   {pid}, speclsp" in text, "http://127.0.0.1:" in text) == (0, True, True)
     code, text = run("stop")
-    assert (code, text.startswith(f"ended process {pid}, which had no clients")) == (0, True)
+    assert (code, text.startswith(f"ended process {pid}")) == (0, True)
     assert not shell.alive(pid)
 
 

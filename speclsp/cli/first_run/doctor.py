@@ -87,23 +87,19 @@ def device(config: Config) -> DoctorCheck:
     from speclsp.engine.loading import load_plan
 
     cpus, memory = process_resources.cpus(), process_resources.memory()
-    facts: dict[str, object] = {"free_mib": memory.free_mib, "cores": cpus.cores}
-    facts |= {"cpu_quota": cpus.quota, "memory_limit_mib": memory.limit_mib}
     chosen, problem = gpus.pick_device(config.device)
     if config.device.startswith("cuda") and chosen == "cpu":
         _, reason, fix = gpus.find_gpu(config.device)
         return DoctorCheck("device", FAIL, f"{reason}: {fix}", 'device = "auto"')
     if chosen != "cpu":
-        free_mib = process_resources.free_mib(chosen)
-        summary = f"{load_plan.describe_device(chosen, 0)}, {free_mib} MiB free"
-        facts["gpu_free_mib"] = free_mib
+        summary = f"{load_plan.describe_device(chosen, 0)}, {process_resources.free_mib(chosen)} MiB free"
     else:
         instructions, problem = use_instructions(config, problem)
         quota = f", a quota of {cpus.quota:g} CPUs" if cpus.quota is not None and cpus.quota < cpus.logical else ""
         limit = f" of a limit of {memory.limit_mib} MiB" if memory.limit_mib is not None else ""
         summary = f"cpu, cores: {cpus.cores} ({instructions}){quota}, {memory.free_mib} MiB free{limit}"
     summary, fix = (f"{summary}; {problem}", "follow the message") if problem else (summary, "")
-    return DoctorCheck("device", WARN if problem else OK, summary, fix, facts)
+    return DoctorCheck("device", WARN if problem else OK, summary, fix)
 
 
 def use_instructions(config: Config, problem: str) -> tuple[str, str]:
@@ -170,7 +166,7 @@ def completion(config: Config, card: Card | None) -> DoctorCheck:
     summary = f"{KNOWN_HOLE!r} is completed with {text!r} by {about['target']} on {about['device']}"
     if not (KNOWN_ANSWER in text or (text and completer.target.startswith(UNTRAINED))):
         fix = "run `speclsp models verify`; a model not trained for fill-in-the-middle cannot complete it"
-        return DoctorCheck("completion", FAIL, summary, fix, about)
+        return DoctorCheck("completion", FAIL, summary, fix)
     summary += (
         f"; {numbers['ms_per_token']} ms per token, {numbers['first_ms']} ms for the first completion in a file, "
         f"then {numbers['next_ms']} ms"
@@ -179,7 +175,7 @@ def completion(config: Config, card: Card | None) -> DoctorCheck:
     if numbers["next_ms"] > SLOW_MS:
         fix = "close other programs, or choose a smaller model (`speclsp models list`)"
     summary += f"; {note}" if note else ""
-    return DoctorCheck("completion", WARN if fix else OK, summary, fix, about | numbers)
+    return DoctorCheck("completion", WARN if fix else OK, summary, fix)
 
 
 def known_hole(completer: Completer, config: Config) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ParamSpec
 
 from speclsp.errors import MAX_MESSAGE, SpeclspError, error_site, shortened
@@ -22,7 +22,6 @@ class DoctorCheck:
     status: str
     found: str
     fix: str = ""
-    facts: dict[str, object] = field(default_factory=dict)
 
 
 def guarded(name: str, check: Callable[Words, DoctorCheck], *words: Words.args, **named: Words.kwargs) -> DoctorCheck:

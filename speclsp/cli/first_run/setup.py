@@ -68,9 +68,7 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     if not settings.accepts_files(existing):
         raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")
     total_bytes = sum(store.download_bytes(weights, config.models_dir) for weights in missing)
-    here_bytes = sum(map(locations.partial_bytes, missing))
-    resumed = f"; {terminal.in_size(here_bytes)} of an earlier download are kept" if here_bytes else ""
-    print(f"Download: {terminal.in_size(total_bytes)} into {place}{resumed}")
+    print(f"Download: {terminal.in_size(total_bytes)} into {place}")
     if yes or not total_bytes:
         return True
     if not terminal.is_terminal(sys.stdin):

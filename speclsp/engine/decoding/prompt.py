@@ -74,7 +74,6 @@ class Prompter:
         self.stop_tokens = frozenset(stops | vocabulary.special)
         self.encoded: dict[str, list[int]] = {}  # the tokens of recent texts
         self.encoded_bytes = 0
-        self.longest_token = vocabulary.longest
         added = tokenizer.get_added_tokens_decoder()
         self.markers = {added[number].content: number for number in vocabulary.special}
         self.markers |= {
@@ -122,8 +121,7 @@ class Prompter:
     def truncate(self, request: Request) -> Request:
         """The request without text that is far too long for the context: see truncation.py."""
         template = (self.card.fim.prefix, self.card.fim.suffix, self.card.fim.middle) if self.prefix else ()
-        limits = TextLimits(context_tokens=self.context_tokens, longest_token=self.longest_token, template=template)
-        return truncate(request, limits)
+        return truncate(request, TextLimits(context_tokens=self.context_tokens, template=template))
 
     def build(self, request: Request) -> Prompt:
         """The prompt of a request, cut so that a usual completion fits into the cache as well."""

@@ -60,11 +60,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.bytes)
 
-    @property
-    def longest(self) -> int:
-        """Bytes of the longest token."""
-        return int(np.diff(self.tables["ends"], prepend=np.uint32(0)).max(initial=1))
-
     def spelling(self, text: bytes) -> NDArray[np.int64]:
         """The ids whose bytes start with `text`, or are a prefix of it.
 

@@ -107,8 +107,7 @@ class GgufFile:
         header = gguf_header.read_header(file, path, with_lists=False)
         with model_files.implausible_settings(path):
             config = model_files.model_config(header, path)
-        family, form = FAMILIES[config["model_type"]], model_files.FORMS[config["model_type"]]
-        self.half_head = config["head_dim"] // 2 if form.interleaves_rotary else 0
+        family = FAMILIES[config["model_type"]]
         self.widened = {published_name(name, family, path): tensor for name, tensor in header.tensors.items()}
         kinds = SUPERBLOCKS if is_mostly_q4k(header) else {}
         self.superblocks = {
@@ -129,11 +128,11 @@ class GgufFile:
 
         for _ in pool.map(slab, range(0, rows, step)):
             pass
-        return self._published(tensor, values.reshape(tensor.shape))
+        return values.reshape(tensor.shape)
 
     def blocks(self, tensor: Tensor) -> Array:
         """A tensor's superblocks, [out, in / 256 * bytes]. Raises WeightsError."""
-        return self._published(tensor, self._rows(tensor, 0, math.prod(tensor.shape[:-1])))
+        return self._rows(tensor, 0, math.prod(tensor.shape[:-1]))
 
     def _rows(self, tensor: Tensor, first: int, end: int) -> Array:
         """Bytes of stored rows, [end - first, bytes of a row]."""
@@ -150,15 +149,6 @@ class GgufFile:
         if count < raw.size or version != self.version:
             raise WeightsError(f"{self.path} was altered while it was read, at byte {start}. {AGAIN}")
         return raw
-
-    def _published(self, tensor: Tensor, stored: Array) -> Array:
-        """The rows of q and k in published order: GGUF may interleave the two rotary halves of each head."""
-        if not self.half_head or tensor.name.split(".")[-2] not in ("attn_q", "attn_k"):
-            return stored
-        if len(stored) % (2 * self.half_head):
-            raise WeightsError(f"{self.path}: {tensor.name} has {len(stored)} rows, for heads of {2 * self.half_head}.")
-        halves_first: Array = stored.reshape(-1, self.half_head, 2, *stored.shape[1:]).swapaxes(1, 2)
-        return halves_first.reshape(stored.shape)
 
 
 @contextmanager

@@ -11,15 +11,6 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GgufForm:
-    """The form of a family in GGUF files, which name it by its `model_type`."""
-
-    architecture: str  # the class of transformers, for config.json
-    interleaves_rotary: bool = False  # the two rotary halves of q and k are stored in turn
-    settings: tuple[tuple[str, object], ...] = ()  # of config.json, beside those of every family
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """The differences of a family from Llama."""
 
@@ -36,7 +27,6 @@ class Family:
     has_multipliers: bool = False  # of embedding, residuals, attention and logits
     requires: tuple[tuple[str, object], ...] = ()  # settings, and the only value that the decoders compute
     layer_types: frozenset[str] = frozenset()  # those that the decoders compute, where config.json lists them
-    gguf: GgufForm | None = None  # None: its GGUF files are not read
 
     @property
     def gguf_layer_names(self) -> Mapping[str, str]:
@@ -52,9 +42,9 @@ class Family:
 
 
 FAMILIES = {  # by model_type
-    "llama": Family(gguf=GgufForm(architecture="LlamaForCausalLM", interleaves_rotary=True)),
+    "llama": Family(),
     "mistral": Family(),
-    "qwen2": Family(gguf=GgufForm(architecture="Qwen2ForCausalLM", settings=(("use_sliding_window", False),))),
+    "qwen2": Family(),
     "qwen3": Family(head_dim=128),
     "gemma": Family(
         activation=("hidden_activation", "gelu_pytorch_tanh"), head_dim=256, norm_offset=1.0, scales_embedding=True

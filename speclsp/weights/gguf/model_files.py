@@ -16,17 +16,13 @@ from typing import Any
 
 from speclsp.errors import WeightsError
 from speclsp.weights.gguf.header import REPAIR, Header, read_header
-from speclsp.weights.gguf.model_families import FAMILIES
 
-FORMS = {name: family.gguf for name, family in FAMILIES.items() if family.gguf is not None}
+FAMILY = "qwen2"  # of the listed models with a GGUF, by GGUF and in config.json
 CONTROL, USER_DEFINED = 3, 4  # token types of the GGUF vocabulary; 1 is an ordinary token, 5 is padding without text
-# Pre-tokenizer of each kind of byte-level BPE, which splits text before merging; by GGUF's `tokenizer.ggml.pre`.
-PRE_TOKENIZERS = {
-    kind: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-    + digits
-    + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    for kind, digits in {"qwen2": r"\p{N}", "llama-bpe": r"\p{N}{1,3}"}.items()
-}
+PRE_TOKENIZER = (  # of byte-level BPE: it splits text before merging
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def model_files(gguf_file: Path) -> dict[str, bytes]:
@@ -58,15 +54,10 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
     """config.json as Hugging Face writes it for this model."""
     settings = header.settings
     model_type = settings.get("general.architecture")
-    form = FORMS.get(model_type) if isinstance(model_type, str) else None
-    if form is None:
+    if model_type != FAMILY:
         raise WeightsError(
-            f"{file} holds a {model_type!r} model; speclsp reads GGUF files of {' and '.join(sorted(FORMS))} only. "
+            f"{file} holds a {model_type!r} model; speclsp reads GGUF files of {FAMILY} only. "
             "Use the model's safetensors files instead."
-        )
-    if "rope_freqs.weight" in header.tensors:
-        raise WeightsError(
-            f"{file} scales its rotary positions (rope_freqs.weight); use its safetensors files instead."
         )
 
     def setting(name: str) -> Any:
@@ -78,7 +69,7 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
     hidden = int(setting("embedding_length"))
     vocabulary = len(settings.get("tokenizer.ggml.tokens", ()))
     return {
-        "architectures": [form.architecture],
+        "architectures": ["Qwen2ForCausalLM"],
         "model_type": model_type,
         "vocab_size": header.tensors["token_embd.weight"].shape[0]
         if "token_embd.weight" in header.tensors
@@ -99,7 +90,7 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
         "eos_token_id": settings.get("tokenizer.ggml.eos_token_id"),
         "torch_dtype": "bfloat16",
         "use_cache": True,
-        **dict(form.settings),
+        "use_sliding_window": False,
     }
 
 
@@ -119,10 +110,10 @@ def tokenizer_json(header: Header, file: Path) -> str:
 
     settings = header.settings
     kind, pre = settings.get("tokenizer.ggml.model"), settings.get("tokenizer.ggml.pre")
-    if kind != "gpt2" or pre not in PRE_TOKENIZERS:
+    if kind != "gpt2" or pre != FAMILY:
         raise WeightsError(
-            f"{file} has a tokenizer of kind {kind!r} / {pre!r}; speclsp reads 'gpt2' with "
-            f"{' or '.join(map(repr, PRE_TOKENIZERS))}. Use the model's safetensors files instead."
+            f"{file} has a tokenizer of kind {kind!r} / {pre!r}; speclsp reads 'gpt2' with {FAMILY!r}. "
+            "Use the model's safetensors files instead."
         )
     tokens, types, merges = (settings.get(f"tokenizer.ggml.{name}", []) for name in ("tokens", "token_type", "merges"))
     if len(tokens) != len(types) or not tokens:
@@ -137,12 +128,11 @@ def tokenizer_json(header: Header, file: Path) -> str:
     for pair in pairs:  # the tokenizers library dies of some that do not fit
         if len(pair) != 2 or not {*pair, "".join(pair)} <= ordinary.keys():
             raise WeightsError(f"{file} merges {' and '.join(map(repr, pair))}, which its vocabulary lacks; {REPAIR}")
-    tokenizer = Tokenizer(models.BPE(vocab=ordinary, merges=pairs, ignore_merges=pre == "llama-bpe"))
-    if pre == "qwen2":
-        tokenizer.normalizer = normalizers.NFC()
+    tokenizer = Tokenizer(models.BPE(vocab=ordinary, merges=pairs))
+    tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PRE_TOKENIZERS[pre]), behavior="isolated"),
+            pre_tokenizers.Split(Regex(PRE_TOKENIZER), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -19,7 +19,6 @@ from speclsp.private_files import os_errors
 
 MAX_ENTRIES = 3_000_000  # of all lists and objects together; the largest real tokenizer.json has 1.8 million
 CONFIG_BYTES = 1 << 20
-INDEX_BYTES = 16 << 20
 TOKENIZER_BYTES = 48 << 20  # real ones have 2 to 33 MB
 KINDS = {
     stat.S_IFDIR: "a directory",

@@ -18,19 +18,8 @@ from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model import gguf_tensors
 from speclsp.engine.model.bfloat16 import narrow
 from speclsp.errors import WeightsError
-from speclsp.weights.gguf.model_families import FAMILIES, GGUF_OUTER_NAMES
+from speclsp.weights.gguf.model_families import FAMILIES
 from speclsp.weights.gguf.model_files import model_files
-
-SHAPE = {
-    "hidden_size": tiny_gguf.HIDDEN,
-    "num_hidden_layers": tiny_gguf.LAYERS,
-    "num_attention_heads": tiny_gguf.HEADS,
-    "num_key_value_heads": tiny_gguf.KV_HEADS,
-    "intermediate_size": tiny_gguf.FEED_FORWARD,
-    "max_position_embeddings": 512,
-    "vocab_size": len(tiny_gguf.TOKENS),
-    "rms_norm_eps": 1e-6,
-}
 
 
 def model(directory: Path, tensors: tiny_gguf.Tensors, **options: object) -> Path:
@@ -55,46 +44,6 @@ def published(name: str) -> str:
 
 def rounded(values: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
-
-
-def interleaved(published_rows: torch.Tensor, heads: int) -> np.ndarray:
-    """llama.cpp's row order of q and k, made from the published one."""
-    rows = published_rows.reshape(heads, 2, tiny_gguf.HEAD // 2, -1).swapaxes(1, 2).reshape(published_rows.shape)
-    return rows.numpy()
-
-
-def stored_as(state: dict[str, torch.Tensor]) -> tiny_gguf.Tensors:
-    """A transformers state dict under GGUF names and in GGUF's row order for llama."""
-    names = {there: here for here, there in FAMILIES["llama"].gguf_layer_names.items()}
-    outer = {there: here for here, there in GGUF_OUTER_NAMES.items()}
-    stored = {}
-    for name, values in state.items():
-        if name in outer:
-            stored[outer[name]] = values.numpy()
-            continue
-        _, _, layer, *middle, kind = name.split(".")
-        here = names[".".join(middle)]
-        heads = {"attn_q": tiny_gguf.HEADS, "attn_k": tiny_gguf.KV_HEADS}.get(here)
-        stored[f"blk.{layer}.{here}.{kind}"] = interleaved(values, heads) if heads else values.numpy()
-    return stored
-
-
-@pytest.mark.parametrize("biases", [True, False])
-def test_a_llama_model_gets_its_rotary_rows_back_in_the_published_order(tmp_path: Path, biases: bool) -> None:
-    import transformers
-
-    config = transformers.LlamaConfig(**SHAPE, tie_word_embeddings=True, attention_bias=biases, rope_theta=10000.0)
-    torch.manual_seed(1)
-    state = transformers.LlamaForCausalLM(config).state_dict()
-    state = {name: torch.randn_like(values).to(torch.bfloat16).float() for name, values in state.items()}
-    del state["lm_head.weight"]
-    if biases:
-        state = {name: values for name, values in state.items() if not name.endswith("o_proj.bias")}
-    directory = model(tmp_path / "model", stored_as(state), family="llama", pre="llama-bpe")
-    loaded = read(directory)
-    assert set(loaded) == set(state)
-    for name, values in state.items():
-        assert torch.equal(loaded[name].float(), values), name
 
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q5_0", "F16", "BF16"])

@@ -215,7 +215,7 @@ def test_a_leave_request_is_refused_with_clients_unless_it_is_forced():
 # ── speclsp engine ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_status_describes_every_engine_and_stop_ends_all_and_reports_their_freed_memory(
+def test_status_describes_every_engine_and_stop_ends_all(
     capsys: pytest.CaptureFixture[str],
 ):
     assert command(capsys, "status") == (1, "no engine runs\n", "")
@@ -237,8 +237,8 @@ def test_status_describes_every_engine_and_stop_ends_all_and_reports_their_freed
         assert all(engine.keys() >= names for engine in engines)
         code, output, _ = command(capsys, "stop")
     assert code == 0
-    for pid, clients in ((first.pid, "1 client"), (second.pid, "no clients")):
-        assert re.search(rf"ended process {pid}, which had {clients}: \d+ MiB of memory freed\n", output)
+    assert set(output.splitlines()) == {f"ended process {pid}" for pid in (first.pid, second.pid)}
+    for pid in (first.pid, second.pid):
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert control.running() == []
 
@@ -253,7 +253,7 @@ def test_a_silent_engine_is_reported_and_can_be_stopped(
     code, shown, _ = command(capsys, "status")
     assert (code, "does not answer" in shown, str(running.pid) in shown) == (1, True, True), "a script must notice"
     code, output, _ = command(capsys, "stop")
-    assert (code, output) == (0, f"ended process {running.pid}, which did not answer\n")
+    assert (code, output) == (0, f"ended process {running.pid}\n")
     assert not FILES.is_locked()
 
 

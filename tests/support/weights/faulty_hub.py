@@ -53,16 +53,13 @@ def shards() -> dict[str, bytes]:
     header, data = unpacked((folder / "model.safetensors").read_bytes())
     names = [name for name in header if name != "__metadata__"]
     made: dict[str, bytes] = {name: (folder / name).read_bytes() for name in ("config.json", "tokenizer.json")}
-    places = {}
     for file, some in ((FIRST, names[: len(names) // 2]), (SECOND, names[len(names) // 2 :])):
         table, body = {}, b""
         for name in some:
             start, end = header[name]["data_offsets"]
             table[name] = {**header[name], "data_offsets": [len(body), len(body) + end - start]}
             body += data[start:end]
-            places[name] = file
         made[file] = packed(table, body)
-    made["model.safetensors.index.json"] = json.dumps({"metadata": {}, "weight_map": places}).encode()
     return made
 
 
