@@ -1,7 +1,4 @@
-"""Reasons for showing no suggestion: a code for traces and the status line, a sentence for users.
-
-`python -m speclsp.lsp.reasons` prints their meanings.
-"""
+"""Reasons for showing no suggestion: a code for traces and the status line, a sentence for users."""
 
 from __future__ import annotations
 
@@ -111,8 +108,3 @@ MEANINGS: Mapping[str, str] = {reason.value: reason.meaning for reason in Reason
 def meaning(reason: str) -> str:
     """The sentence for a reason; "" for "", the reason of a shown suggestion, and for an unknown one."""
     return MEANINGS.get(reason, "")
-
-
-if __name__ == "__main__":
-    for code, sentence in MEANINGS.items():
-        print(f"{code:16} {sentence}")

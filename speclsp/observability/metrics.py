@@ -1,4 +1,4 @@
-"""Metrics of one process: counters, gauges and latencies, for the status line and Prometheus. No source text.
+"""Metrics of one process: counters, gauges and latencies, for Prometheus. No source text.
 
     counters   only grow, one number for each set of labels        completions{stop="eos"}
     gauges     a number as it is now                               kv_tokens
@@ -93,12 +93,6 @@ class Metrics:
             rounds = sum(row[1] for row in self._recent)
             return sum(row[0] for row in self._recent) / rounds if rounds else None
 
-    def last_ms(self, name: str) -> float | None:
-        """The newest timing of that name, or None."""
-        with self._lock:
-            timing = self._timings.get(name)
-            return timing.window[-1] if timing else None
-
     def total(self, name: str) -> float:
         """A counter's sum over all its labels."""
         with self._lock:
@@ -157,8 +151,3 @@ def line(name: str, labels: Labels, value: float) -> str:
 def escaped(text: str) -> str:
     """A label's value as Prometheus wants it."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def rounded(value: float | None, digits: int) -> float | None:
-    """A figure to show; None if there is none yet."""
-    return None if value is None else round(value, digits)

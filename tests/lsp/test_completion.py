@@ -59,7 +59,7 @@ def test_loading_is_reported_as_status_and_as_progress():
     assert [status["state"] for status in statuses][-3:] == ["ready", "thinking", "ready"]
     assert set(statuses[-1]) == {
         *("state", "model", "model_reason", "target", "draft", "device", "message", "progress", "last_latency_ms"),
-        *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
+        *("last_reason", "last_reason_meaning", "problems"),
         *("remote", "clients", "engine_pid", "trigger", "show_latency"),
         *("eagerness", "next_edit", "edit_format", "log"),
     }

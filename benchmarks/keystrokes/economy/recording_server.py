@@ -89,7 +89,6 @@ def candidate_of(stream: Stream, plan: SuggestionPlan, suggestion: Suggestion | 
         "typed": begin,
         "in_token": any(span.start < begin < span.end for span in stream.token_spans),
         "generated": text[begin : begin + int(str(rows[-1][0]))] if rows else "",
-        "rounds": [stream.tokens, stream.rounds, stream.by_source],
         "lines": rows,
     }
 

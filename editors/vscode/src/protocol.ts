@@ -9,8 +9,6 @@ export interface Status {
   message: string;
   progress: number | null;
   last_latency_ms: number | null;
-  acceptance: number | null;
-  tokens_per_round: number | null;
   last_reason?: string;
   last_reason_meaning?: string;
   remote?: string; // host that receives the code, "" when it stays on this machine

@@ -131,8 +131,6 @@ function facts(status: Status): string {
     ["target", status.target],
     ["draft", status.target && (status.draft || "n-grams of the text")],
     ["engine", engine(status)],
-    ["drafts accepted", status.acceptance === null ? "none yet" : `${Math.round(100 * status.acceptance)} %`],
-    ["tokens per round", status.tokens_per_round === null ? "none yet" : status.tokens_per_round.toFixed(2)],
   ];
   return `${table(users)}\n\n**Details**\n\n${table(details)}`;
 }

@@ -34,7 +34,6 @@ from speclsp.lsp.index.workspace_index import WorkspaceIndex
 from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import PASSING, Reason
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
-from speclsp.observability.metrics import Metrics
 
 LOW_PAUSE_MS = 350  # debounce of completion.eagerness = "low": requests only when the user has stopped typing
 MESSAGES_PER_KEY = 3  # the cancellation of the older request, the edit, the newer request
@@ -50,7 +49,6 @@ class Session:
         self,
         config: Config,
         backend: Callable[[], Backend | None],
-        metrics: Metrics,
         on_busy: Callable[[], None] = lambda: None,
         on_trace: Callable[[Trace], None] = lambda trace: None,
         ignored: IgnoreFiles | None = None,
@@ -66,12 +64,13 @@ class Session:
             client_outdents: the client shows text that takes back the indentation left of the cursor.
             index_of: the index of a workspace folder, by its URI.
         """
-        self.config, self.metrics = config, metrics  # the current settings, and the counters
+        self.config = config  # the current settings
+        self.last_latency_ms: float | None = None  # of the last request that the model answered
         self.cache = AnswerCache()
         self._backend, self._on_busy, self._on_trace = backend, on_busy, on_trace
         self._on_grown = on_grown
         self._gate = ConfidenceGate(lambda: self.config, backend)
-        self._streams = Streams(self.cache, metrics, self._gate.to_suggestion)
+        self._streams = Streams(self.cache, self._gate.to_suggestion)
         files = ignored or IgnoreFiles()
         client = (index_of, client_outdents, on_grown is not None)
         self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, files, *client)
@@ -344,9 +343,8 @@ class Session:
         trace.ended(outcome.suggestions, outcome.reason, backend.status if backend is not None else None)
         job.stop_waiting()
         trace.total_ms = job.elapsed_ms()
-        self.metrics.count("requests_total", stop=trace.outcome)
         if trace.tokens and not trace.reused and outcome.reason not in PASSING:
-            self.metrics.time("latency_ms", trace.total_ms)
+            self.last_latency_ms = trace.total_ms
         self._on_trace(trace)
         if outcome.reason != Reason.SUPERSEDED:  # the newer request reports the change itself
             self._on_busy()

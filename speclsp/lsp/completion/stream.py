@@ -26,12 +26,10 @@ from typing import Protocol
 from speclsp.lsp.backend.types import FimRequest, StreamBranch, StreamPiece, StreamStart
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.confidence import TokenSpan, token_spans
-from speclsp.lsp.completion.trace import count_drafted
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.text_windows import normal_newlines
-from speclsp.observability.metrics import Metrics
 
 LINGER_S = 0.03  # lifetime without a reader
 AGREED_LINGER_S = 0.1  # the same after an edit that agrees: VS Code waits up to 50 ms before its next request
@@ -74,10 +72,7 @@ class Stream:
     stop: str = ""  # "" while more is to come
     error: Exception | None = None
     agreed: bool = False  # with the text typed since its reader's request
-    tokens: int = 0
-    rounds: int = 0
     start: StreamStart | None = None
-    by_source: dict[str, dict[str, int]] = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     max_tokens: int = field(init=False)  # of the plan that it began with
     _repeated_ids: int = 0  # of the earlier stream that it continues, still to come again
@@ -181,9 +176,6 @@ class Stream:
         self.start = self.start or piece.start
         if self.reader is not None:
             self.reader.piece_arrived(piece)
-        if piece.cost is None:
-            self.tokens, self.rounds = self.tokens + piece.tokens, self.rounds + 1
-        count_drafted(self.by_source, piece)
 
     def _check_end(self, stop_engine: bool = True) -> None:
         """End the stream if it holds enough for its reader, or has diverged from the reader's text."""
@@ -212,9 +204,9 @@ ToSuggestion = Callable[[Stream, SuggestionPlan], Suggestion | NoSuggestion]
 class Streams:
     """The streams of one editor. One stream of each document is listed: a newer request may adopt it."""
 
-    def __init__(self, cache: AnswerCache, metrics: Metrics, to_suggestion: ToSuggestion) -> None:
+    def __init__(self, cache: AnswerCache, to_suggestion: ToSuggestion) -> None:
         """`to_suggestion` computes the suggestion from a stream that ended without a reader, to be cached."""
-        self._cache, self._metrics, self._to_suggestion = cache, metrics, to_suggestion
+        self._cache, self._to_suggestion = cache, to_suggestion
         self._listed: dict[str, Stream] = {}  # by URI
         self._linger_timers: dict[str, asyncio.TimerHandle] = {}  # by URI: the end of a listed stream without a reader
 
@@ -327,8 +319,6 @@ class Streams:
 
     def _stream_ended(self, stream: Stream) -> None:
         """Nothing more comes from the stream."""
-        if stream.rounds:
-            self._metrics.speculated(stream.tokens, stream.rounds, stream.by_source)
         if stream.reader is None:
             self._store_unread(stream)
 

@@ -105,7 +105,9 @@ class Trace:
         self.rounds_ms += piece.ms
         if piece.drafted:
             self.drafted, self.accepted = self.drafted + piece.drafted, self.accepted + piece.accepted
-        count_drafted(self.by_source, piece)
+            counts = self.by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
+            counts["drafted"] += piece.drafted
+            counts["accepted"] += piece.accepted
 
     def ended(self, suggestions: Sequence[Suggestion], reason: str, status: Status | None) -> None:
         """Record the outcome, and the status of the backend."""
@@ -113,14 +115,6 @@ class Trace:
         self.suggestions = len(suggestions)
         self.shown_characters = len(suggestions[0].text) if suggestions else 0
         self.about.status = status
-
-
-def count_drafted(by_source: dict[str, dict[str, int]], piece: StreamPiece) -> None:
-    """Add the round's drafted and accepted tokens to the counts of its drafter, if it drafted any."""
-    if piece.drafted:
-        counts = by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
-        counts["drafted"] += piece.drafted
-        counts["accepted"] += piece.accepted
 
 
 def as_json(trace: Trace) -> dict[str, object]:

@@ -204,6 +204,10 @@ class Documents:
         document.follow = self._follow
         return document
 
+    def move_to_end(self, uri: str) -> None:
+        """Make an open document the last one of the order, in which they are used."""
+        self._by_uri[uri] = self._by_uri.pop(uri)
+
     def follow_edits(self, follow: Follow | None) -> None:
         """Call `follow` for every edit, in documents that are open and in those opened later; None stops it."""
         self._follow = follow

@@ -16,8 +16,6 @@ from typing import Any
 
 from speclsp.lsp.documents.document import Document, Documents, Snapshot
 
-Cell = tuple[str, int]  # URI, kind: 1 is markup, 2 is code (lsp.NotebookCellKind)
-
 
 @dataclass(slots=True)
 class NotebookChanges:
@@ -32,7 +30,7 @@ class Notebooks:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._cells: dict[str, list[Cell]] = {}  # by the notebook's URI, in order
+        self._cells: dict[str, list[str]] = {}  # URIs, by the notebook's, in order
         self._notebook: dict[str, str] = {}  # by the cell's URI
 
     def opened(self, params: Mapping[str, Any]) -> NotebookChanges:
@@ -63,9 +61,6 @@ class Notebooks:
             for cell in closing:
                 if cell not in self._notebook and self._documents.close(cell):
                     changes.closed.append(cell)
-        for item in change.get("data") or ():
-            replaced = _cell(item)
-            self._set_cells(uri, [replaced if cell[0] == replaced[0] else cell for cell in self._cells[uri]])
         for item in change.get("textContent") or ():
             document = item["document"]
             if self._documents.change(_uri(document), document.get("version"), item["changes"], encoding):
@@ -80,25 +75,21 @@ class Notebooks:
         cells = self._cells.pop(uri, None)
         if cells is None:
             return None
-        closed = [cell for cell, _ in cells]
-        for cell in closed:
+        for cell in cells:
             self._notebook.pop(cell, None)
             self._documents.close(cell)
-        return NotebookChanges(closed=closed)
+        return NotebookChanges(closed=cells)
 
     def of(self, uri: str) -> str | None:
         """The URI of the notebook that contains a cell; None for a document that is no cell."""
         return self._notebook.get(uri)
 
     def above(self, uri: str) -> list[Document]:
-        """The cells above this one in the same language and of the same kind, code or markup."""
-        document, above = self._documents.get(uri), list[Document]()
-        cells = self._cells[self._notebook[uri]] if uri in self._notebook else []
-        for cell, kind in takewhile(lambda cell: cell[0] != uri, cells):
-            other = self._documents.get(cell)
-            if document is not None and other is not None and self._alike(document, other, kind):
-                above.append(other)
-        return above
+        """The cells above this one in the same language. Markup has its own."""
+        document = self._documents.get(uri)
+        cells = self._cells[self._notebook[uri]] if document is not None and uri in self._notebook else []
+        above = map(self._documents.get, takewhile(lambda cell: cell != uri, cells))
+        return [other for other in above if document and other and other.language == document.language]
 
     def snapshot(self, document: Document, offset: int) -> Snapshot:
         """The document at a code-point offset as the model sees it: a cell with the cells above it."""
@@ -113,36 +104,25 @@ class Notebooks:
         above = (other.text for other in self.above(document.uri))
         return document.characters + sum(len(_with_empty_line(text)) for text in above if text.strip())
 
-    def _alike(self, document: Document, other: Document, kind: int) -> bool:
-        kinds = dict(self._cells[self._notebook[document.uri]])
-        return other.language == document.language and kind == kinds[document.uri]
-
     def _open(self, documents: Sequence[tuple[str, str, int, str]]) -> None:
         for uri, language, version, text in documents:
             self._documents.open(uri, language, version, text)
 
-    def _set_cells(self, uri: str, cells: list[Cell]) -> None:
-        for cell, _ in self._cells.get(uri, ()):
+    def _set_cells(self, uri: str, cells: list[str]) -> None:
+        for cell in self._cells.get(uri, ()):
             self._notebook.pop(cell, None)
         self._cells[uri] = cells
-        self._notebook.update({cell: uri for cell, _ in cells})
+        self._notebook.update(dict.fromkeys(cells, uri))
 
 
 def _with_empty_line(text: str) -> str:
     return text.rstrip("\r\n") + "\n\n"
 
 
-def _cells(value: object) -> list[Cell]:
+def _cells(value: object) -> list[str]:
     if value is not None and not isinstance(value, list):
         raise ValueError("the cells of a notebook are a list")
-    return [_cell(item) for item in value or ()]
-
-
-def _cell(item: Mapping[str, Any]) -> Cell:
-    uri, kind = item["document"], item["kind"]
-    if not isinstance(uri, str) or type(kind) is not int:
-        raise ValueError("a cell needs a kind and the uri of its document")
-    return uri, kind
+    return [_uri(item, "document") for item in value or ()]
 
 
 def parse_document(item: Mapping[str, Any]) -> tuple[str, str, int, str]:
@@ -154,8 +134,8 @@ def parse_document(item: Mapping[str, Any]) -> tuple[str, str, int, str]:
     return uri, language, version, text
 
 
-def _uri(item: Mapping[str, Any]) -> str:
-    uri = item["uri"]
+def _uri(item: Mapping[str, Any], name: str = "uri") -> str:
+    uri = item[name]
     if not isinstance(uri, str):
         raise ValueError("a document needs a uri")
     return uri

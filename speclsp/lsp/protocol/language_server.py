@@ -1,4 +1,4 @@
-"""JSON-RPC and LSP lifecycle on top of pygls: exactly one reply per request, strict params, no text in the log.
+"""JSON-RPC and LSP lifecycle on top of pygls: exactly one reply per request, no text in the log.
 
     reader thread -> receive -> lifecycle -> document sync, or checked params -> handler -> reply -> writer thread
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol, default_converter
+from pygls.protocol import LanguageServerProtocol
 
 from speclsp.errors import InputError, SpeclspError, error_site
 from speclsp.lsp.documents.document import Documents
@@ -30,7 +30,7 @@ from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.protocol.document_sync import DOCUMENT_METHODS, NOTEBOOK_METHODS, DocumentSync
 from speclsp.lsp.protocol.framing import INVALID_REQUEST, FramingFault
 from speclsp.lsp.protocol.initialize_answer import member
-from speclsp.lsp.protocol.param_checks import clip, explain, is_message_id, make_strict, structured_params
+from speclsp.lsp.protocol.param_checks import clip, explain, is_message_id, structured_params
 from speclsp.lsp.protocol.process_exit import ProcessExit
 from speclsp.lsp.protocol.stdio import Input, MessageWriter, converse
 
@@ -54,7 +54,7 @@ class SpecLanguageServer(LanguageServer):
     protocol: SpecProtocol
 
     def __init__(self, name: str, version: str) -> None:
-        super().__init__(name, version, protocol_cls=SpecProtocol, converter_factory=_strict_converter)
+        super().__init__(name, version, protocol_cls=SpecProtocol)
         self.documents: Documents = self.protocol.sync.documents  # up to date when a handler runs
         self.notebooks: Notebooks = self.protocol.sync.notebooks  # their cells are documents, and as up to date
 
@@ -312,7 +312,3 @@ def serve(server: SpecLanguageServer, source: Input, out_fd: int, on_exit: Calla
             logger.error("the server failed: %s", error_site(error))
         writer.close()
         return process_exit.finish(join=server.shutdown)
-
-
-def _strict_converter() -> Converter:
-    return make_strict(default_converter())  # type: ignore[no-untyped-call]

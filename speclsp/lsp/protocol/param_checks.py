@@ -1,8 +1,7 @@
-"""Strict validation of LSP params: types are checked, never coerced, and the first error is described in one line."""
+"""Validation of LSP params; the first error is described in one line."""
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
@@ -29,26 +28,6 @@ def structured_params(method: str, message: dict[str, Any], kind: type | None, c
     if kind is None or method in (types.INITIALIZE, types.TEXT_DOCUMENT_DID_CHANGE, *NOTEBOOK_METHODS):
         return params
     return converter.structure({"id": 0, **message}, kind).params  # a request sent as a notification has no id
-
-
-def make_strict(converter: cattrs.Converter) -> cattrs.Converter:
-    """Make a converter strict: it does not turn null into "None" and 1.7 into 1."""
-    for kind, name in ((int, "an integer"), (str, "a string"), (bool, "true or false")):
-        converter.register_structure_hook(kind, functools.partial(_check_scalar, kind, name))
-    converter.register_structure_hook(types.ProgressToken, _check_token)
-    return converter
-
-
-def _check_token(value: object, _: object) -> object:
-    if type(value) not in (int, str):
-        raise ValueError(f"expected an integer or a string, found {clip(repr(value), 40)}")
-    return value
-
-
-def _check_scalar(kind: type, name: str, value: object, wanted: type) -> object:
-    if type(value) is not kind:
-        raise ValueError(f"expected {name}, found {clip(repr(value), 40)}")
-    return value if wanted is kind else wanted(value)  # an enum of the kind
 
 
 def explain(error: Exception) -> str:

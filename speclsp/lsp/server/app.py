@@ -121,7 +121,6 @@ async def start(app: App) -> None:
     server.session = Session(
         server.config,
         lambda: server.backend,
-        server.metrics,
         server.publish_status,
         server.request_ended,
         server.ignore_files,

@@ -220,7 +220,6 @@ def document_closed(app: App, uri: str) -> None:
         app.recent_activity.closed(uri)
     if app.next_edits is not None:
         app.next_edits.closed(uri)
-    app.documents.closed(uri)
     if app.server.session is not None:
         app.server.session.document_closed(uri)
 
@@ -249,7 +248,7 @@ def completion_request(app: App, params: CursorParams) -> CompletionRequest | st
     by_hand = params.context is None or params.context.trigger_kind in BY_HAND
     if inline and not by_hand and app.next_edits and app.next_edits.precedes(at.document, position, encoding):
         return Reason.NEXT_EDIT_HERE
-    documents.mark_as_recent(uri)
+    documents.documents.move_to_end(uri)
     from speclsp.lsp.completion.job import CompletionRequest
 
     return CompletionRequest(

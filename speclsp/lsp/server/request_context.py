@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ class WorkspaceDocuments:
     ignore_files: IgnoreFiles
     _config: Callable[[], Config]  # a function, as the next: both change while documents are open
     folders: Callable[[], Sequence[str]]  # URIs of the workspace folders
-    _recent: list[str] = field(default_factory=list)  # URIs of documents that were completed in, the newest last
 
     @property
     def config(self) -> Config:
@@ -59,26 +58,17 @@ class WorkspaceDocuments:
         """True if the document is over the size limit. Its lines are then not even joined, which would take long."""
         return self.notebooks.characters(document) > self.config.context.max_file_bytes
 
-    def mark_as_recent(self, uri: str) -> None:
-        """Make a document the last one that was completed in."""
-        self._recent = [*(recent for recent in self._recent if recent != uri), uri]
-
-    def closed(self, uri: str) -> None:
-        """A document was closed: forget when it was used."""
-        self._recent = [recent for recent in self._recent if recent != uri]
-
     def neighbours(self, uri: str) -> Callable[[], Sequence[Snapshot]]:
-        """Other open documents, the last one completed in first: a function that collects them at its first call.
+        """Other open documents, the last one used first: a function that collects them at its first call.
 
         Most requests are answered from the cache and never call it. Left out are documents that the text itself
         shows, as cells above in a notebook, and those that no model may see.
         """
-        last_used = {recent: number for number, recent in enumerate(self._recent)}
 
         @functools.cache
         def collect() -> Sequence[Snapshot]:
             shown = {uri, *(cell.uri for cell in self.notebooks.above(uri))}
-            by_use = sorted(self.documents, key=lambda document: last_used.get(document.uri, -1), reverse=True)
+            by_use = reversed(list(self.documents))
             others = (document for document in by_use if document.uri not in shown and not self.is_too_large(document))
             visible = (document for document in others if not self.hidden_reason(document.uri))
             return [document.snapshot_at(0) for document in islice(visible, MAX_NEIGHBOURS)]

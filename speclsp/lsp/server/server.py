@@ -25,7 +25,6 @@ from speclsp.lsp.protocol.opening import AT_START, SECTION, with_settings
 from speclsp.lsp.reasons import PASSING, Reason, meaning, reason_without_backend
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
-from speclsp.observability.metrics import Metrics, rounded
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Backend
@@ -53,7 +52,6 @@ class CompletionServer(SpecLanguageServer):
         self.config = config
         self.problems = {"": problems}  # sentences about settings, by their source
         self.log_traces, self.copilot = log_traces, copilot
-        self.metrics = Metrics()
         self.ignore_files = IgnoreFiles()
         self.workspace_documents = WorkspaceDocuments(
             self.documents, self.notebooks, self.ignore_files, lambda: self.config, lambda: self.folders
@@ -222,12 +220,11 @@ class CompletionServer(SpecLanguageServer):
             state = "starting"  # an engine that already runs is there before this process can use it
         elif state == "ready" and self.session is not None and self.session.busy:
             state = "thinking"
+        latency_ms = self.session.last_latency_ms if self.session is not None else None
         return {
             **asdict(status),
             "state": state,
-            "last_latency_ms": rounded(self.metrics.last_ms("latency_ms"), 1),
-            "acceptance": rounded(self.metrics.acceptance, 3),
-            "tokens_per_round": rounded(self.metrics.tokens_per_round, 2),
+            "last_latency_ms": round(latency_ms, 1) if latency_ms is not None else None,
             "last_reason": self.last_reason,
             "last_reason_meaning": meaning(self.last_reason),
             "trigger": self.config.completion.trigger,

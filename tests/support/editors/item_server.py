@@ -35,7 +35,7 @@ CAPABILITIES = {
     "inlineCompletionProvider": {},
 }
 STATUS = {"state": "ready", "model": "scripted", "target": "", "draft": "", "device": "cpu", "message": ""}
-STATUS |= {"progress": None, "last_latency_ms": None, "acceptance": None, "tokens_per_round": None, "problems": []}
+STATUS |= {"progress": None, "last_latency_ms": None, "problems": []}
 STATUS |= {"next_edit": True}
 
 

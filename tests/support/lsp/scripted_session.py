@@ -14,7 +14,6 @@ from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outco
 from speclsp.lsp.completion.session import Session
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.observability.metrics import Metrics
 
 URI = "file:///a.py"
 TEXT = "items = []\nitems."
@@ -101,21 +100,18 @@ def captured(text: str, version: int = 1) -> Callable[[], CompletionInput]:
 
 
 class ScriptedSession:
-    """A session with a scripted backend, its metrics and its traces."""
+    """A session with a scripted backend, and its traces."""
 
     def __init__(self, backend: ScriptedBackend | None, follows_growth: bool = True, **settings: object) -> None:
         """`settings` are keys of the configuration; `backend` is None while none is connected."""
         config, problems = parse(settings, Config())
         assert problems == []
         self.backend, self.traces = backend, list[Trace]()
-        self.metrics = Metrics()
         self.on_busy: Callable[[], object] = lambda: None
         connected, on_busy = lambda: self.backend, lambda: self.on_busy()
         self.grown = list[CompletionRequest]()  # the requests whose answers have grown, in the order of their reports
         on_grown = self.grown.append if follows_growth else None
-        self.session = Session(
-            config, connected, self.metrics, on_busy=on_busy, on_trace=self.traces.append, on_grown=on_grown
-        )
+        self.session = Session(config, connected, on_busy=on_busy, on_trace=self.traces.append, on_grown=on_grown)
         check_at_end(self._check_idle)
 
     def close(self) -> None:

@@ -29,15 +29,12 @@ def test_counters_gauges_and_timings_are_rendered_with_help_and_type():
         assert sum(line.startswith(f"# HELP speclsp_{name} ") for line in lines) == 1
         assert sum(line.startswith(f"# TYPE speclsp_{name} ") for line in lines) == 1
     assert metrics.total("requests_total") == 4
-    assert metrics.last_ms("ttft_ms") == 30.0
 
 
 def test_without_counts_nothing_is_rendered():
     metrics = Metrics()
     assert metrics.render() == ""
-    assert (metrics.acceptance, metrics.tokens_per_round, metrics.last_ms("x"), metrics.total("x")) == (None,) * 3 + (
-        0,
-    )
+    assert (metrics.acceptance, metrics.tokens_per_round, metrics.total("x")) == (None, None, 0)
 
 
 def test_acceptance_covers_only_the_last_completions():

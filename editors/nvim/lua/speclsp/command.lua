@@ -69,8 +69,6 @@ local function status_lines(buf, status, here)
   add("sent to", status.remote)
   add("engine", require("speclsp.status").engine(status))
   add("last", status.last_latency_ms and ("%.0f ms"):format(status.last_latency_ms))
-  add("acceptance", status.acceptance and ("%.0f%% of drafted tokens"):format(status.acceptance * 100))
-  add("round", status.tokens_per_round and ("%.2f tokens"):format(status.tokens_per_round))
   add("nothing", status.last_reason_meaning)
   for _, problem in ipairs(status.problems or {}) do
     add("problem", problem)

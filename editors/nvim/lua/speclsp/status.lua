@@ -11,8 +11,6 @@ local notify = require("speclsp.notify")
 ---@field message string
 ---@field progress? number
 ---@field last_latency_ms? number
----@field acceptance? number
----@field tokens_per_round? number
 ---@field last_reason? string
 ---@field last_reason_meaning? string
 ---@field remote? string host that receives the code, "" when it stays on this machine

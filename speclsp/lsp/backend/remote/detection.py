@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from itertools import islice
 
 from speclsp.config import Config
@@ -122,7 +121,8 @@ async def usable_style(http: RemoteHttp, kind: str, model: str) -> str:
 
 def card_for(model: str) -> Card | None:
     """The card for a model by its name at a server: of its family, which shares markers, the one most alike."""
-    if model in (known := all_cards()):
+    known = {name: cards.load(name) for name in cards.names()}
+    if model in known:
         return known[model]
     words = words_of(model)
     matches = [card for card in known.values() if card.target.repo and is_of_family(words, card)]
@@ -142,9 +142,3 @@ def words_of(name: str) -> frozenset[str]:
     """The words of a model's name, without publisher and quantization: {"qwen2", "5", "coder", "0.5b"}."""
     name = re.sub(r"[-._](?:i?q\d\w*|gguf)", "", re.split(r"[/\\]", name.lower())[-1])
     return frozenset(re.findall(rf"{SIZE.pattern}|[a-z0-9]+", name))
-
-
-@cache
-def all_cards() -> Mapping[str, Card]:
-    """All cards by name; cached, because each of a gateway's hundreds of models is compared with all of them."""
-    return {name: cards.load(name) for name in cards.names()}

@@ -26,7 +26,7 @@ async def test_a_request_returns_the_backends_answer():
     assert request.line_prefix == "items." and request.temperature == 0 and request.previous == ""
     assert (trace.outcome, trace.tokens, trace.rounds, trace.drafted, trace.accepted) == ("shown", 9, 9, 18, 9)
     assert trace.by_source == {"ngram": {"drafted": 18, "accepted": 9}}
-    assert scripted.metrics.acceptance == 0.5 and scripted.metrics.last_ms("latency_ms") is not None
+    assert scripted.session.last_latency_ms == trace.total_ms
 
 
 async def test_the_stream_is_closed_as_soon_as_the_text_is_finished():

@@ -53,11 +53,7 @@ class Book:
 
     def expected(self, index: int) -> str:
         current = self.cells[index]
-        above = [
-            item
-            for item in self.cells[:index]
-            if (item["language"], item["kind"]) == (current["language"], current["kind"])
-        ]
+        above = [item for item in self.cells[:index] if item["language"] == current["language"]]
         return "".join(item["text"].rstrip("\r\n") + "\n\n" for item in above if item["text"].strip()) + current["text"]
 
     def check(self) -> None:
@@ -85,12 +81,9 @@ def test_edits_are_applied_in_the_editors_columns_and_reported():
     assert book.text_at_end(1) == "a = '𝒙!é'\n\nb"
 
 
-def test_a_cell_may_become_text_or_change_its_language():
+def test_a_cell_may_change_its_language():
     book = Book(("python", "a"), ("python", "b"))
-    book.cells[0]["kind"] = MARKUP
-    book.change(data=[cell(book.cells[0])])
-    assert book.text_at_end(1) == "b"
-    book.cells[0] = {**book.cells[0], "kind": CODE, "language": "r"}
+    book.cells[0] = {**book.cells[0], "language": "r"}
     array = {"start": 0, "deleteCount": 1, "cells": [cell(book.cells[0])]}
     closed = [{"uri": book.cells[0]["uri"]}]
     book.change(structure={"array": array, "didOpen": [document(book.cells[0])], "didClose": closed})
