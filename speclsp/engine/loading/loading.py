@@ -107,7 +107,7 @@ class PlannedModel:
 
     @property
     def is_prepared(self) -> bool:
-        """True if forward.c computes it, with weights that are prepared once."""
+        """True if forward.c computes it, on a CPU, with weights that are prepared once."""
         if self.number_format not in INTEGERS:
             return False
         config = read_config(self.directory)
@@ -190,17 +190,13 @@ class LoadedParts:
             assert isinstance(decoder, NativeDecoder)
             return decoder
 
-        if opened is not None:
-            return self.borrow(model, opened, saved)
-        if self.device == "cpu" and model.is_prepared:
+        if opened is None and model.is_prepared:
             opened = prepared_weights.open_prepared(model.root, model.key)
             if opened is None:
                 opened, why = prepared_weights.make(model.root, model.key, packed_into)
                 if why:
                     log.warning("%s", why)
-            if opened is not None:
-                return self.borrow(model, opened, saved)
-        return from_files()
+        return from_files() if opened is None else self.borrow(model, opened, saved)
 
     def borrow(self, model: PlannedModel, opened: PreparedWeights, saved: SavedCosts | None) -> NativeDecoder:
         """A decoder with the mapped numbers; with the same numbers in memory where that is faster."""
@@ -267,7 +263,7 @@ def prepare(config: Config, card: Card, progress: ReportProgress) -> LoadedParts
     plan = pick_plan(config, card, device, target_dir, draft_dir)
     lora, note = adapter_choice.choose(config.engine.adapter, models_dir, card.target, target_dir)
     target = PlannedModel(weights=card.target, directory=target_dir, number_format=plan.number_format, lora=lora)
-    opened = prepared_weights.open_prepared(target.root, target.key) if device == "cpu" and target.is_prepared else None
+    opened = prepared_weights.open_prepared(target.root, target.key) if target.is_prepared else None
     if opened is not None:
         opened.begin_fetching()  # while the tokenizer is read
     tokenizer = read_tokenizer(opened.directory if opened else target_dir, checked=opened is not None)

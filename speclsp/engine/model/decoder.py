@@ -85,7 +85,7 @@ class Decoder(CachedModel):
         self.kv_shape = (len(self.layers), blocks, shape.kv_heads, BLOCK, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}  # by slot: keys and values
         angle = torch.outer(torch.arange(blocks * BLOCK, dtype=torch.float32), torch.from_numpy(shape.inv_freq))
-        angle = torch.cat([angle, angle], dim=1)  # [positions, D_rotary]
+        angle = torch.cat([angle, angle], dim=1)  # [positions, D]
         self.cos = angle.cos().to(dtype)
         self.sin = angle.sin().to(dtype)
         self.scale = shape.attention_scale or shape.head_dim**-0.5
@@ -212,9 +212,6 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary position embedding of [T, heads, D] (RoFormer, arXiv 2104.09864; halves rotated, as in Llama)."""
-    rotary = cos.shape[-1]
-    if rotary < x.shape[-1]:
-        return torch.cat([rotate(x[..., :rotary], cos, sin), x[..., rotary:]], dim=-1)
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-right, left], dim=-1) * sin
 

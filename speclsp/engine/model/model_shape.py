@@ -20,7 +20,7 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     eps: float
-    inv_freq: Floats  # [D_rotary/2]
+    inv_freq: Floats  # [D/2]
     activation: str = "silu"  # or "gelu", "gelu_tanh"
     gated: bool = True  # down(act(gate) * up), else down(act(up))
     layer_norm: bool = False  # LayerNorm with bias (StarCoder2) instead of RMSNorm

@@ -19,8 +19,7 @@ def request_body(request: FimRequest) -> dict[str, object]:
     if request.raw_prompt is None:
         return body
     kept = {name: value for name, value in body.items() if not name.startswith("input_")}
-    stop = {"stop": list(request.stop)} if request.stop else {}
-    return kept | stop | {"prompt": request.raw_prompt, "heal": False}
+    return kept | {"prompt": request.raw_prompt, "heal": False}
 
 
 def infill_body(request: FimRequest) -> dict[str, object]:
@@ -87,11 +86,9 @@ def _parse_last(event: Mapping[str, Any]) -> StreamPiece:
     return StreamPiece(text=str(event.get("content") or ""), cost=cost)
 
 
-def _parse_logprobs(characters: Sequence[object], logprobs: Sequence[object]) -> tuple[tuple[int, float], ...]:
+def _parse_logprobs(characters: Sequence[Any], logprobs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
     """(characters, log-probability) of each token of a round. Raises TypeError, ValueError."""
-    tokens = tuple(
-        (_require_int(count), _require_number(logprob)) for count, logprob in zip(characters, logprobs, strict=True)
-    )
+    tokens = tuple((int(count), float(logprob)) for count, logprob in zip(characters, logprobs, strict=True))
     if any(count < 0 or not logprob <= 0.01 for count, logprob in tokens):  # rounding can lift a certain token above 0
         raise ValueError("no number of characters, or no logarithm of a probability")
     return tokens
@@ -99,8 +96,8 @@ def _parse_logprobs(characters: Sequence[object], logprobs: Sequence[object]) ->
 
 def _parse_branch(branch: Mapping[str, Any]) -> StreamBranch:
     """An alternative at one position. Raises TypeError, ValueError, AttributeError."""
-    at, chars, token = (_require_int(branch.get(name)) for name in ("at", "chars", "id"))
-    p = _require_number(branch.get("p"))
+    at, chars, token = (int(branch.get(name, -1)) for name in ("at", "chars", "id"))
+    p = float(branch.get("p", -1.0))
     if min(at, chars, token) < 0 or not 0 <= p <= 1.01:
         raise ValueError("no position, or no probability")
     return StreamBranch(at=at, chars=chars, token=token, text=str(branch.get("text") or ""), p=p)
@@ -111,17 +108,3 @@ def _parse_start(start: Mapping[str, Any]) -> StreamStart:
     counts = {name: int(start.get(name) or 0) for name in ("prompt_tokens", "cached_tokens", "left_out_tokens")}
     times = {name: float(start.get(name) or 0.0) for name in ("queue_ms", "prompt_ms")}
     return StreamStart(**counts, **times)  # type: ignore[arg-type]
-
-
-def _require_int(value: object) -> int:
-    """`value`, which must be a JSON integer. Raises TypeError."""
-    if type(value) is not int:
-        raise TypeError("not a whole number")
-    return value
-
-
-def _require_number(value: object) -> float:
-    """`value`, which must be a JSON number. Raises TypeError."""
-    if type(value) not in (int, float):
-        raise TypeError("not a number")
-    return float(value)  # type: ignore[arg-type]

@@ -33,10 +33,7 @@ class FimRequest:
     temperature: float = 0.0
     seed: int = 0
     session: str = ""  # the newest request of a session supersedes its older ones
-    raw_prompt: str | None = (
-        None  # a whole prompt with its markers, instead of the text around the cursor; local engine
-    )
-    stop: tuple[str, ...] = ()  # of a whole prompt: the answer ends before the first of these texts
+    raw_prompt: str | None = None  # a whole prompt with its markers, instead of the text around the cursor
     previous: str = ""  # a text that the answer is expected to repeat: a draft, always verified
     begin: tuple[int, ...] = ()  # forced first tokens: those of an earlier answer up to a branch, and the branch's own
     branches: int = 0  # number of alternatives to report at each position

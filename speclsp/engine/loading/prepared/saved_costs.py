@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 from speclsp import private_files, process_resources
 from speclsp.engine.decoding.policy import Costs
@@ -50,23 +49,14 @@ def read(file: Path, threads: int) -> SavedCosts | None:
         content = json.loads(private_files.read_bytes(file, MAX_BYTES))
         if content["machine"] != machine:
             return None
-        return SavedCosts(file, machine, bool(content["mapped"]), costs_from(content["costs"]))
+        costs = Costs(**content["costs"])
+        costs.verify_ms = {int(rows): ms for rows, ms in costs.verify_ms.items()}
+        others_ms = [costs.prefill_ms, *costs.guess_ms.values(), *costs.missing_ms.values()]
+        if not costs.verify_ms or not all(0 <= ms < math.inf for ms in (*costs.verify_ms.values(), *others_ms)):
+            return None
+        return SavedCosts(file, machine, bool(content["mapped"]), costs)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):  # none, or one that a person has edited
         return None
-
-
-def costs_from(content: dict[str, Any]) -> Costs:
-    """Costs from the file. Raises ValueError, TypeError, KeyError."""
-    numbers = {name: content[name] for name in ("guess_ms", "missing_ms")}
-    verify_ms = {int(rows): float(ms) for rows, ms in content["verify_ms"].items()}
-    times = [
-        float(content["prefill_ms"]),
-        *verify_ms.values(),
-        *(ms for own in numbers.values() for ms in own.values()),
-    ]
-    if not verify_ms or not all(math.isfinite(ms) and ms >= 0 for ms in times):
-        raise ValueError("a time is not a number")
-    return Costs(verify_ms=verify_ms, prefill_ms=float(content["prefill_ms"]), **numbers)
 
 
 def mapping_is_fast(mapped: NativeDecoder, in_memory: NativeDecoder) -> bool:

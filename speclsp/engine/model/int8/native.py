@@ -103,7 +103,6 @@ def supports(shape: ModelShape, inner: int) -> bool:
         and shape.activation == "silu"
         and not shape.layer_norm
         and shape.head_dim in (32, 64, 128)
-        and shape.inv_freq.size * 2 == shape.head_dim
         and shape.hidden % 16 == 0
         and inner % 16 == 0
     )
@@ -111,7 +110,7 @@ def supports(shape: ModelShape, inner: int) -> bool:
 
 def fetch(numbers: Array) -> None:
     """Read a byte of every page of `numbers`, a mapped file, without the interpreter's lock."""
-    fastest_library().speclsp_fetch(numbers.ctypes.data, numbers.nbytes)
+    library_of(best_path()).speclsp_fetch(numbers.ctypes.data, numbers.nbytes)
 
 
 def guard(numbers: Array, message: str, remove: str) -> None:
@@ -119,12 +118,12 @@ def guard(numbers: Array, message: str, remove: str) -> None:
 
     The file `remove` is removed then, except on Windows.
     """
-    fastest_library().speclsp_guard(numbers.ctypes.data, numbers.nbytes, message.encode(), os.fsencode(remove))
+    library_of(best_path()).speclsp_guard(numbers.ctypes.data, numbers.nbytes, message.encode(), os.fsencode(remove))
 
 
-def fastest_library() -> ctypes.CDLL:
-    """The library of the path in use."""
-    loaded = library(PATHS[best_path()][0])
+def library_of(path: str) -> ctypes.CDLL:
+    """The library of one of `paths()`."""
+    loaded = library(PATHS[path][0])
     assert loaded is not None, "paths() lists only libraries that load"
     return loaded
 
@@ -161,11 +160,8 @@ class NativeDecoder(CachedModel):
         super().__init__(context_tokens, PREFILL_TOKENS, slots, MAX_SLOTS)
         self.archive = KvArchive()
         self.shape, self.threads, self.path = shape, threads, path or best_path()
-        file, number = PATHS[self.path]
-        loaded = library(file)
-        assert loaded is not None, "paths() lists only libraries that load"
         self.positions = positions_for(context_tokens)
-        self._library = loaded
+        self._library = library_of(self.path)
         self._kv_shape = (layers, shape.kv_heads, self.positions, shape.head_dim)
         self._kv: dict[int, tuple[BFloat16, BFloat16]] = {}
         self.layer_weights, self.head_weights = 0, 0  # each is one multiply-add a token
@@ -188,8 +184,8 @@ class NativeDecoder(CachedModel):
             embedding=source,
             eps=shape.eps, attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )  # fmt: skip
-        self._model = loaded.speclsp_new(
-            ctypes.byref(c_shape), embedding_at, address(self._cos), address(self._sin), threads, number
+        self._model = self._library.speclsp_new(
+            ctypes.byref(c_shape), embedding_at, address(self._cos), address(self._sin), threads, PATHS[self.path][1]
         )
         if not self._model:
             raise MemoryError("no memory for the forward pass's buffers")

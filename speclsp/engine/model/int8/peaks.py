@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass
 
 from speclsp import process_resources
-from speclsp.engine.model.int8.library import library
-from speclsp.engine.model.int8.native import PATHS
+from speclsp.engine.model.int8.native import PATHS, library_of
 
 READ_BYTES, INT8_PRODUCTS, ATTENTION_PRODUCTS = range(3)  # as in peaks.h
 NEEDED_MIB = 512 + 32  # peaks.h reads 512 MiB; the rest is for what the process allocates beside them
@@ -42,10 +41,8 @@ def measure(path: str, what: int, threads: int, seconds: float = 0.5, turns: int
     """
     if process_resources.memory().free_mib < NEEDED_MIB:
         raise MemoryError(NO_MEMORY)
-    file, number = PATHS[path]
-    loaded = library(file)
-    assert loaded is not None, "paths() lists only libraries that load"
-    best: float = max(loaded.speclsp_peak(number, what, threads, seconds) for _ in range(turns)) / 1e9
+    peak, number = library_of(path).speclsp_peak, PATHS[path][1]
+    best: float = max(peak(number, what, threads, seconds) for _ in range(turns)) / 1e9
     if not best:
         raise MemoryError(NO_MEMORY)
     return round(best, 1)

@@ -130,7 +130,7 @@ def edit_body(server: RemoteServerType, request: FimRequest) -> dict[str, object
         "n_predict": request.max_tokens,
         "n_probs": 1,
         "cache_prompt": True,
-        "stop": [*request.stop, *server.stop],
+        "stop": list(server.stop),
     }
 
 
