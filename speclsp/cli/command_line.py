@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from speclsp import config
-from speclsp.cli import terminal
+from speclsp.cli.terminal import streams
 
 SUCCESS, FAILURE, USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141  # exit codes
 
@@ -13,7 +13,7 @@ SUCCESS, FAILURE, USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 
 def complain(message: str, code: int) -> int:
     """Write one line on stderr; returns `code`."""
     line = " ".join(message.splitlines())
-    terminal.write_stderr(f"speclsp: {line}\n")
+    streams.write_stderr(f"speclsp: {line}\n")
     return code
 
 

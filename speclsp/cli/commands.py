@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp import config
-from speclsp.cli import terminal
 from speclsp.cli.command_line import FAILURE, SUCCESS, complain, flags
+from speclsp.cli.terminal import streams
 from speclsp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def run_key_set(options: argparse.Namespace) -> int:
     from speclsp.config import api_keys
 
     origin = api_keys.origin(options.url)
-    key = getpass(f"Key for {origin}: ") if terminal.is_terminal(sys.stdin) else sys.stdin.readline()
+    key = getpass(f"Key for {origin}: ") if streams.is_terminal(sys.stdin) else sys.stdin.readline()
     print(f"The key for {origin} is stored in {api_keys.store(origin, key)}.")
     return SUCCESS
 

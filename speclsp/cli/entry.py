@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from speclsp import process_resources
-from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
 from speclsp.cli.arguments.help_parser import ArgumentParser
 from speclsp.cli.command_line import BUG, CLOSED_PIPE, INTERRUPTED, SUCCESS, USER_ERROR, complain
+from speclsp.cli.terminal import streams
 from speclsp.errors import MAX_MESSAGE, SpeclspError, shortened
 from speclsp.private_files import os_errors
 
@@ -27,7 +27,7 @@ __all__ = ["ArgumentParser", "guarded", "main", "parser"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code."""
 
-    terminal.prepare_streams()
+    streams.prepare_streams()
     if sys.platform == "win32":
         signal.signal(signal.SIGBREAK, signal.default_int_handler)  # else Ctrl-Break ends the process on the spot
 
@@ -42,16 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def guarded(run: Callable[[], int], complain: Callable[[str, int], int], bug_hint: str) -> int:
     """The exit code of `run`; every error becomes one line through `complain`, which returns its second argument."""
     code, problem = outcome(run, bug_hint)
-    unwritten = terminal.flush_stdout()
+    unwritten = streams.flush_stdout()
     if unwritten is not None and not problem:
         code, problem = of_stdout(unwritten)
-    terminal.write_stderr("")  # argparse drops an error of stderr, whose buffer would fail again at the end
+    streams.write_stderr("")  # argparse drops an error of stderr, whose buffer would fail again at the end
     return complain(problem, code) if problem else code
 
 
 def of_stdout(error: OSError) -> tuple[int, str]:
     """The exit code and the sentence for an error of stdout; "" where its reader has gone."""
-    if terminal.is_closed_pipe(error):
+    if streams.is_closed_pipe(error):
         return CLOSED_PIPE, ""
     return USER_ERROR, os_errors.sentence(error, "stdout", "be written")
 
@@ -69,7 +69,7 @@ def outcome(run: Callable[[], int], bug_hint: str) -> tuple[int, str]:
     except OSError as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
-        unwritten = terminal.flush_stdout()  # it fails again after an error of stdout
+        unwritten = streams.flush_stdout()  # it fails again after an error of stdout
         if unwritten is not None or isinstance(error, BrokenPipeError):
             return of_stdout(unwritten or error)
         return USER_ERROR, os_errors.sentence(error)

@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from speclsp.daemon import engine_files
@@ -40,34 +40,20 @@ def running() -> list[EngineFiles]:
     return [files for files in engine_files.present() if files.is_locked() or alive(files) is not None]
 
 
-@contextmanager
-def request(
-    engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float
-) -> Iterator[http.client.HTTPResponse]:
-    """Send one request; the response is read inside the `with` block. The connection closes after it.
-
-    `timeout_s`: to connect, and between two reads. Raises OSError, http.client.HTTPException, EngineError: the socket
-    belongs to another user.
-    """
-    connection = http.client.HTTPConnection("localhost", timeout=timeout_s)
-    connection.sock = engine_files.connect(engine, timeout_s)
+def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON object of the engine's answer. Raises OSError: no answer; EngineError: it is not a speclsp engine."""
+    connection = http.client.HTTPConnection("localhost", timeout=ANSWER_S)
+    connection.sock = engine_files.connect(engine, ANSWER_S)
     headers = {"content-type": "application/json"}
     if engine.token:
         headers["authorization"] = f"Bearer {engine.token}"
     try:
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-        yield connection.getresponse()
-    finally:
-        connection.close()
-
-
-def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON object of the engine's answer. Raises OSError: no answer; EngineError: it is not a speclsp engine."""
-    try:
-        with request(engine, method, path, body, timeout_s=ANSWER_S) as response:
-            answer = json.loads(response.read(2**20))
+        answer = json.loads(connection.getresponse().read(2**20))
     except (http.client.HTTPException, ValueError) as error:
         raise EngineError(NOT_AN_ENGINE) from error
+    finally:
+        connection.close()
     return answer if isinstance(answer, dict) else {}
 
 

@@ -216,11 +216,9 @@ def log_phrase() -> str:
 
 
 def _parse(text: bytes) -> EngineEndpoint | None:
-    """The content of a state file; None for one that was cut short, or that another version wrote differently."""
+    """The content of a state file; None for one that was cut short or edited. KEY stands for one version of it."""
     try:
-        fields = json.loads(text)
-        known = {name: fields[name] for name in EngineEndpoint.__dataclass_fields__ if name in fields}
-        engine = EngineEndpoint(**known)
+        engine = EngineEndpoint(**json.loads(text))
     except (ValueError, TypeError):
         return None
     texts = (engine.socket, engine.token, engine.version)

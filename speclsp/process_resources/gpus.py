@@ -41,17 +41,12 @@ def find_gpu(wanted: str) -> tuple[str, str, str]:
     elif not gpu_extra.has_gpu_driver():
         absent = ("This machine has no NVIDIA driver", "install it")
     else:
-        return _search_gpu(wanted)
+        return search_gpu(wanted)
     return "cpu", *(("", "") if wanted == "auto" else absent)
 
 
-def forget_gpu() -> None:
-    """Make the next `find_gpu` search again."""
-    _search_gpu.cache_clear()
-
-
 @cache
-def _search_gpu(wanted: str) -> tuple[str, str, str]:
+def search_gpu(wanted: str) -> tuple[str, str, str]:
     """One search per process: "auto", the memory plan and the note need one device, and free memory changes."""
     if not gpu_extra.is_installed():
         return "cpu", "This machine has an NVIDIA GPU, and PyTorch is not installed", gpu_extra.fix()

@@ -43,7 +43,6 @@ class PrintedAnswer:
     text: str = ""  # inserted at the cursor; "" when there is nothing to show
     replaces: int = 0  # characters after the cursor that `text` takes the place of
     reason: Reason | None = None  # why nothing is shown
-    raw: str = ""  # the model's text, before it was cut
     result: Result = field(default_factory=Result)
 
 
@@ -100,10 +99,10 @@ class AnswerSoFar:
         complete = self.result.stop_type not in ("limit", "deadline")
         suggestion, cursor = self._hole.plan.to_suggestion(self._raw, complete=complete), self._hole.snapshot.cursor
         if isinstance(suggestion, postprocess.NoSuggestion):
-            return PrintedAnswer(raw=self._raw, reason=suggestion.reason, result=self.result)
+            return PrintedAnswer(reason=suggestion.reason, result=self.result)
         typed = self._hole.snapshot.text[suggestion.start : cursor]
         shown, replaces = suggestion.text.removeprefix(typed), max(0, suggestion.end - cursor)
-        return PrintedAnswer(raw=self._raw, text=shown, replaces=replaces, result=self.result)
+        return PrintedAnswer(text=shown, replaces=replaces, result=self.result)
 
 
 def answer(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:

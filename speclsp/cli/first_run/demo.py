@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from speclsp.cli import complete, measure, terminal
+from speclsp.cli.terminal import streams
 from speclsp.config import Config
 from speclsp.errors import InputError
 
@@ -44,7 +45,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         why = shown.reason.meaning if shown.reason else "no text"
         raise InputError(f"{about['model']} suggests nothing at the mark of {file}: {why}.")
 
-    print(complete.drawn(prepared, shown, terminal.coloured(sys.stdout)))
+    print(complete.drawn(prepared, shown, streams.coloured(sys.stdout)))
     with terminal.progress() as bar:
         bar.step(0.0, "measuring")
         slowly = complete.answer(completer, replace(prepared, request=replace(prepared.request, speculate=False)))

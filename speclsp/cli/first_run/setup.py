@@ -10,13 +10,14 @@ the settings would select another model.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 
 from speclsp import config as settings
 from speclsp.cli import complete, terminal
 from speclsp.cli.first_run import doctor, editors
+from speclsp.cli.first_run.doctor_check import FAIL
 from speclsp.cli.models import sizes
+from speclsp.cli.terminal import streams
 from speclsp.config import Config
 from speclsp.engine.loading import cpu_speed
 from speclsp.errors import InputError, SpeclspError, WeightsError
@@ -53,7 +54,7 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
 def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[Weights], yes: bool) -> bool:
     """True when the download may begin. Raises SpeclspError: it does not fit, or there is nobody to ask."""
     obstacle = sizes.obstacle(card, config, machine)
-    asks = terminal.is_terminal(sys.stdin) and not yes
+    asks = streams.is_terminal(sys.stdin) and not yes
     if obstacle and (not asks or obstacle.resource != "memory"):
         raise WeightsError(obstacle.sentence)
     if obstacle:
@@ -71,23 +72,17 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     print(f"Download: {terminal.in_size(total_bytes)} into {place}")
     if yes or not total_bytes:
         return True
-    if not terminal.is_terminal(sys.stdin):
+    if not streams.is_terminal(sys.stdin):
         raise InputError("setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.")
     return terminal.confirm("Download it now?", default=True)
 
 
 def test_completion(config: Config, card: Card) -> None:
-    """Load the model and print one completion with its time. Raises SpeclspError when it gives no text."""
-    with terminal.progress() as bar:
-        completer, _ = complete.open_engine(config, bar, card)
-        bar.step(0.5, "testing a completion")
-        doctor.known_hole(completer, config)  # the first pass also warms up
-        began_s = time.monotonic()
-        text = doctor.known_hole(completer, config)
-    took_ms = round((time.monotonic() - began_s) * 1000)
-    if not text:
-        raise SpeclspError(f"{card.name} completed {doctor.KNOWN_HOLE!r} with nothing: `speclsp doctor` shows why.")
-    print(f"Test:    {doctor.KNOWN_HOLE!r} is completed with {text!r} in {took_ms} ms on {completer.device}")
+    """Load the model and print a completion and its times. Raises SpeclspError when it is wrong."""
+    check = doctor.completion(config, card)
+    if check.status == FAIL:
+        raise SpeclspError(f"{check.found}: {check.fix}.")
+    print(f"Test:    {check.found}")
 
 
 def save_choice(card: Card) -> None:

@@ -70,12 +70,13 @@ def run_remove(options: argparse.Namespace) -> int:
     """Delete a model's weights from the store, after a question. Raises SpeclspError: in use, or nothing is there."""
     settings = config.load(flags(options))
     from speclsp.cli import terminal
+    from speclsp.cli.terminal import streams
     from speclsp.weights import cards, installation
 
     card = cards.load(options.name)
     refuse_in_use(card.target)
     if not options.yes and installation.state(card.target, settings.models_dir) != installation.MISSING:
-        if not terminal.is_terminal(sys.stdin):
+        if not streams.is_terminal(sys.stdin):
             raise InputError(f"stdin is no terminal to confirm on: `speclsp models remove {card.name} --yes`.")
         if not terminal.confirm(f"Remove {card.name} from this machine?", default=False):
             print("Nothing is removed.")

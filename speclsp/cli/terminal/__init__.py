@@ -13,31 +13,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from speclsp.cli.terminal.streams import (
-    coloured,
-    flush_stdout,
-    is_closed_pipe,
-    is_terminal,
-    prepare_streams,
-    write_stderr,
-)
-
-__all__ = [
-    "ProgressLine",
-    "aligned",
-    "code_at_cursor",
-    "coloured",
-    "confirm",
-    "flush_stdout",
-    "in_size",
-    "in_time",
-    "is_closed_pipe",
-    "is_terminal",
-    "paint",
-    "prepare_streams",
-    "progress",
-    "write_stderr",
-]
+from speclsp.cli.terminal.streams import is_terminal, write_stderr
 
 GREEN, RED, YELLOW = "32", "31", "33"
 DIM, NEW = "2", "1;97"  # of code: old, and of the model

@@ -172,8 +172,7 @@ class Leases:
         """End the process, and every lease first."""
         if not self.leaving:
             self.leaving = True  # a new client is refused, and starts another engine
-            if log.isEnabledFor(logging.INFO):
-                log.info("shutting down: %s; frees %s", why, memory_text(memory_use()))
+            log.info("shutting down: %s", why)
             self._leave()
 
     def close(self) -> None:
@@ -315,12 +314,6 @@ def trim_memory_soon() -> None:
     """Return freed memory to the system, in a moment and in another thread: malloc keeps it after a large body."""
     loop = asyncio.get_running_loop()
     loop.call_later(TRIM_S, loop.run_in_executor, None, trim_malloc)
-
-
-def memory_text(use: dict[str, int]) -> str:
-    """`memory_use` in words."""
-    gpu = f" and {use['gpu_mib']} MiB of GPU memory" if "gpu_mib" in use else ""
-    return f"{use['rss_mib'] - use['mapped_mib']} MiB of memory{gpu}"
 
 
 def clients_text(clients: int) -> str:

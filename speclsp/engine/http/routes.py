@@ -79,15 +79,18 @@ def context_of(http: Http) -> RouteContext:
 Parse = Callable[[bytes, Config], json_fields.ParsedRequest]
 
 
-def llamacpp_handler(parse: Parse) -> Callable[[Http], Awaitable[Response]]:
-    """The handler of POST /infill or POST /completion, whose bodies `parse` reads."""
+def completion_handler(parse: Parse) -> Callable[[Http], Awaitable[Response]]:
+    """The handler of completions whose bodies `parse` reads, in llama.cpp's or OpenAI's form."""
+    is_openai = parse is openai_api.completions
 
     async def handle(http: Http) -> Response:
         answer = await begin_answer(http, parse)
         first = await answer.first()
         if answer.parsed.stream:
-            return EventStream(llamacpp_events(answer, first))
+            return EventStream((openai_events if is_openai else llamacpp_events)(answer, first))
         done = await answer.rest(first)
+        if is_openai:
+            return json_response(openai_api.answer_json(answer.number, done.results, answer.model, done.queue_ms))
         return json_response(llamacpp_api.answer_json(answer.parsed, done.results, answer.model, done.queue_ms))
 
     return handle
@@ -106,16 +109,6 @@ async def llamacpp_events(answer: RunningAnswer, event: Event | None) -> AsyncGe
             yield sse(llamacpp_api.final_json(parsed, index, result, answer.model, event.queue_ms, sent[index]))
     elif isinstance(event, ErrorEvent):
         yield sse(error_object(event.error))
-
-
-async def openai_completions(http: Http) -> Response:
-    """POST /v1/completions, OpenAI's."""
-    answer = await begin_answer(http, openai_api.completions)
-    first = await answer.first()
-    if answer.parsed.stream:
-        return EventStream(openai_events(answer, first))
-    done = await answer.rest(first)
-    return json_response(openai_api.answer_json(answer.number, done.results, answer.model, done.queue_ms))
 
 
 async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncGenerator[bytes, None]:
@@ -294,9 +287,9 @@ def application(context: RouteContext) -> Starlette:
     """The ASGI application with all addresses."""
     app = Starlette(
         routes=[
-            Route("/infill", llamacpp_handler(llamacpp_api.infill), methods=["POST"]),
-            Route("/completion", llamacpp_handler(llamacpp_api.completion), methods=["POST"]),
-            Route("/v1/completions", openai_completions, methods=["POST"]),
+            Route("/infill", completion_handler(llamacpp_api.infill), methods=["POST"]),
+            Route("/completion", completion_handler(llamacpp_api.completion), methods=["POST"]),
+            Route("/v1/completions", completion_handler(openai_api.completions), methods=["POST"]),
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/models", models),
             Route("/models", models),

@@ -49,8 +49,6 @@ ADVICE = {
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening TCP socket; port 0 is any free one. Raises EngineError with the obstacle and its fix."""
-    if not 0 <= port <= 65535:
-        raise EngineError(f"{port} is not a port: choose one from 1024 to 65535, or 0 for any that is free.")
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

@@ -30,7 +30,7 @@ from speclsp.private_files.os_errors import sentence
 from speclsp.weights.gguf import header as gguf_header
 from speclsp.weights.gguf import model_files
 from speclsp.weights.gguf.header import KINDS, Header, Tensor
-from speclsp.weights.gguf.model_families import FAMILIES, GGUF_OUTER_NAMES, Family
+from speclsp.weights.gguf.model_families import GGUF_LAYER_NAMES, GGUF_OUTER_NAMES
 from speclsp.weights.untrusted import untrusted_files
 from speclsp.weights.untrusted.safetensors_header import StoredTensor
 
@@ -73,15 +73,14 @@ WEIGHTS_OF: Mapping[int, Callable[[Array], Floats]] = {  # by GGML's number of t
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def published_name(stored: str, family: Family, path: Path) -> str:
-    """blk.0.attn_q.weight -> model.layers.0.self_attn.q_proj.weight; WeightsError for a name the family lacks."""
+def published_name(stored: str, path: Path) -> str:
+    """blk.0.attn_q.weight -> model.layers.0.self_attn.q_proj.weight; WeightsError for another name."""
     if stored in GGUF_OUTER_NAMES:
         return GGUF_OUTER_NAMES[stored]
     match = re.fullmatch(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)", stored)
-    names = family.gguf_layer_names
-    if match and match[2] in names:
-        return f"model.layers.{int(match[1])}.{names[match[2]]}.{match[3]}"
-    raise WeightsError(f"{path} holds a tensor {stored[:60]!r} that is not part of a qwen2 or llama model.")
+    if match and match[2] in GGUF_LAYER_NAMES:
+        return f"model.layers.{int(match[1])}.{GGUF_LAYER_NAMES[match[2]]}.{match[3]}"
+    raise WeightsError(f"{path} holds a tensor {stored[:60]!r} that is not part of a qwen2 model.")
 
 
 def is_mostly_q4k(header: Header) -> bool:
@@ -106,9 +105,8 @@ class GgufFile:
         self.version = version_of(file)
         header = gguf_header.read_header(file, path, with_lists=False)
         with model_files.implausible_settings(path):
-            config = model_files.model_config(header, path)
-        family = FAMILIES[config["model_type"]]
-        self.widened = {published_name(name, family, path): tensor for name, tensor in header.tensors.items()}
+            model_files.model_config(header, path)
+        self.widened = {published_name(name, path): tensor for name, tensor in header.tensors.items()}
         kinds = SUPERBLOCKS if is_mostly_q4k(header) else {}
         self.superblocks = {
             kinds[tensor.kind].name(name): tensor for name, tensor in self.widened.items() if tensor.kind in kinds

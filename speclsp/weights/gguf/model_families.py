@@ -6,7 +6,6 @@ the tensors, and gguf_tensors.py the form in GGUF files. Tests compare each fami
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -27,18 +26,6 @@ class Family:
     has_multipliers: bool = False  # of embedding, residuals, attention and logits
     requires: tuple[tuple[str, object], ...] = ()  # settings, and the only value that the decoders compute
     layer_types: frozenset[str] = frozenset()  # those that the decoders compute, where config.json lists them
-
-    @property
-    def gguf_layer_names(self) -> Mapping[str, str]:
-        """A layer's tensors: the name in a GGUF file, and the published one."""
-        return {
-            "attn_norm": "input_layernorm",
-            **{f"attn_{x}": f"self_attn.{x}_proj" for x in "qkv"},
-            "attn_output": "self_attn.o_proj",
-            "ffn_norm": "post_attention_layernorm",
-            **dict(zip(("ffn_up", "ffn_gate"), reversed(self.up), strict=False)),
-            "ffn_down": self.down,
-        }
 
 
 FAMILIES = {  # by model_type
@@ -67,7 +54,14 @@ FAMILIES = {  # by model_type
         down="mlp.c_proj",
     ),
 }
-GGUF_OUTER_NAMES = {  # tensors outside the layers, of every family
+GGUF_LAYER_NAMES = {  # a layer's tensors of qwen2, by their names in a GGUF file
+    "attn_norm": "input_layernorm",
+    **{f"attn_{x}": f"self_attn.{x}_proj" for x in "qkv"},
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    **{f"ffn_{x}": f"mlp.{x}_proj" for x in ("up", "gate", "down")},
+}
+GGUF_OUTER_NAMES = {  # tensors outside the layers
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",

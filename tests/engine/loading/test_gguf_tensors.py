@@ -18,7 +18,6 @@ from speclsp.engine.loading.torch_checkpoint import tensor
 from speclsp.engine.model import gguf_tensors
 from speclsp.engine.model.bfloat16 import narrow
 from speclsp.errors import WeightsError
-from speclsp.weights.gguf.model_families import FAMILIES
 from speclsp.weights.gguf.model_files import model_files
 
 
@@ -39,7 +38,7 @@ def read(directory: Path) -> dict[str, torch.Tensor]:
 
 
 def published(name: str) -> str:
-    return gguf_tensors.published_name(name, FAMILIES["qwen2"], Path("model.gguf"))
+    return gguf_tensors.published_name(name, Path("model.gguf"))
 
 
 def rounded(values: np.ndarray) -> torch.Tensor:

@@ -46,9 +46,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This machine has an NVIDIA driver."""
     monkeypatch.setattr(gpu_extra, "has_gpu_driver", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    gpus.forget_gpu()
+    gpus.search_gpu.cache_clear()
     yield
-    gpus.forget_gpu()
+    gpus.search_gpu.cache_clear()
 
 
 def load(**settings: object) -> None:

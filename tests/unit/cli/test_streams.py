@@ -13,8 +13,8 @@ import pytest
 from support.cli import command_streams
 from support.cli.command_streams import CONDITIONS, commands_of
 
-from speclsp.cli import terminal
 from speclsp.cli.arguments.command_tree import parser
+from speclsp.cli.terminal import streams
 
 ECHO = ("--model", "echo")
 WORDS = {  # {command: the words of a run that is short and needs no network}
@@ -94,5 +94,5 @@ def test_a_stdin_that_was_read_already_is_kept(monkeypatch: pytest.MonkeyPatch):
     stream = io.TextIOWrapper(io.BytesIO(b"first\nsecond\n"), encoding="utf-8")
     monkeypatch.setattr(sys, "stdin", stream)
     assert next(stream) == "first\n"
-    terminal.prepare_streams()
+    streams.prepare_streams()
     assert sys.stdin is stream and stream.readline() == "second\n"

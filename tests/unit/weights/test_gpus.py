@@ -49,10 +49,10 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plant]:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        gpus.forget_gpu()
+        gpus.search_gpu.cache_clear()
 
     yield working
-    gpus.forget_gpu()
+    gpus.search_gpu.cache_clear()
 
 
 def old_driver() -> bool:
@@ -126,7 +126,7 @@ def test_auto_is_one_gpu_in_a_process_however_its_memory_fills(plant: Plant, mon
     assert pick_device("auto")[0] == "cuda:1"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda at: ((2 - at) << 30, 44 << 30))
     assert auto_choice.device_of("auto") == load_plan.pick_device("auto") == "cuda:1"
-    gpus.forget_gpu()
+    gpus.search_gpu.cache_clear()
     assert pick_device("auto")[0] == "cuda:0"
 
 
