@@ -67,7 +67,7 @@ class Session:
         self.config = config  # the current settings
         self.last_latency_ms: float | None = None  # of the last request that the model answered
         self.cache = AnswerCache()
-        self._backend, self._on_busy, self._on_trace = backend, on_busy, on_trace
+        self._on_busy, self._on_trace = on_busy, on_trace
         self._on_grown = on_grown
         self._gate = ConfidenceGate(lambda: self.config, backend)
         self._streams = Streams(self.cache, self._gate.to_suggestion)
@@ -339,8 +339,7 @@ class Session:
                 self._stop(self.next_suggestion.schedule(job.request, outcome.suggestions[0], first_line))
         if job.deadline is not None:
             job.deadline.cancel()
-        backend = self._backend()
-        trace.ended(outcome.suggestions, outcome.reason, backend.status if backend is not None else None)
+        trace.ended(outcome.suggestions, outcome.reason)
         job.stop_waiting()
         trace.total_ms = job.elapsed_ms()
         if trace.tokens and not trace.reused and outcome.reason not in PASSING:

@@ -63,7 +63,7 @@ class Stream:
     reader: Reader | None
     _on_end: Callable[[Stream], None]  # called once, when nothing more comes
     request: FimRequest | None = None  # of the pieces
-    linger_s: float = LINGER_S
+    linger_s: float = LINGER_S  # longer where the text typed since its reader's request agrees
     typed: str = ""
     text: str = ""
     token_spans: list[TokenSpan] = field(default_factory=list)  # of `text`, where the engine reports log-probabilities
@@ -71,7 +71,6 @@ class Stream:
     branches: list[StreamBranch] | None = None  # likely alternatives; None: the engine does not report them
     stop: str = ""  # "" while more is to come
     error: Exception | None = None
-    agreed: bool = False  # with the text typed since its reader's request
     start: StreamStart | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     max_tokens: int = field(init=False)  # of the plan that it began with
@@ -258,7 +257,7 @@ class Streams:
             self.leave(now.uri)
             return None
         self._cancel_timer(now.uri)
-        stream.reader, stream.agreed, stream.plan = reader, False, None
+        stream.reader, stream.linger_s, stream.plan = reader, LINGER_S, None
         return stream
 
     def leave(self, uri: str) -> None:
@@ -282,10 +281,10 @@ class Streams:
         stream = self._listed.get(uri)
         if stream is None:
             return
-        stream.agreed = now is not None and stream.typed_into(now) is not None
-        if now is not None and not stream.agreed:
-            stream.linger_s = 0.0  # the next request will not adopt it
-        if stream.reader is None and stream.agreed:
+        agrees = now is not None and stream.typed_into(now) is not None
+        if now is not None:  # the next request will adopt it, or will not
+            stream.linger_s = AGREED_LINGER_S if agrees else 0.0
+        if stream.reader is None and agrees:
             if not stream.stop:  # a held back stream costs the engine nothing
                 self._end_later(stream)
         elif stream.reader is None:
@@ -308,9 +307,9 @@ class Streams:
             self._cache.store(stream.origin, [Suggestion(stream.text, cursor, cursor)], 0, whole=False)
 
     def _end_later(self, stream: Stream) -> None:
-        uri, pause_s = stream.origin.uri, AGREED_LINGER_S if stream.agreed else stream.linger_s
+        uri = stream.origin.uri
         self._cancel_timer(uri)
-        self._linger_timers[uri] = asyncio.get_running_loop().call_later(pause_s, self.drop, stream)
+        self._linger_timers[uri] = asyncio.get_running_loop().call_later(stream.linger_s, self.drop, stream)
 
     def _cancel_timer(self, uri: str) -> None:
         timer = self._linger_timers.pop(uri, None)

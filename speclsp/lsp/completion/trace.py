@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from speclsp.lsp.backend.types import Status, StreamPiece, StreamStart
+from speclsp.lsp.backend.types import StreamPiece, StreamStart
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.plain_text import digest
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RequestInfo:
-    """Names, paths and sizes of a request, and the backend that answered it."""
+    """Names, paths and sizes of a request."""
 
     uri: str = ""
     files: tuple[tuple[str, int, str], ...] = ()  # shown to the model: path, characters, source
-    status: Status | None = None  # of the backend at the end of the request
 
 
 @dataclass(slots=True)
@@ -109,12 +108,11 @@ class Trace:
             counts["drafted"] += piece.drafted
             counts["accepted"] += piece.accepted
 
-    def ended(self, suggestions: Sequence[Suggestion], reason: str, status: Status | None) -> None:
-        """Record the outcome, and the status of the backend."""
+    def ended(self, suggestions: Sequence[Suggestion], reason: str) -> None:
+        """Record the outcome."""
         self.outcome = reason or "shown"
         self.suggestions = len(suggestions)
         self.shown_characters = len(suggestions[0].text) if suggestions else 0
-        self.about.status = status
 
 
 def as_json(trace: Trace) -> dict[str, object]:

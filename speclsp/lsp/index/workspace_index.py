@@ -163,7 +163,7 @@ class WorkspaceIndex:
 
     def is_hidden(self, path: str) -> bool:
         """True if nothing of a file may be shown."""
-        return _is_secret(path) or self.hidden_rule(path)
+        return bool(secret_files.pattern_of(path)) or self.hidden_rule(path)
 
     def listed_path(self, path: str) -> str:
         """The path in the spelling of the index: on Windows an editor may send another case."""
@@ -248,8 +248,3 @@ def nearest(paths: Sequence[str], path: str) -> list[str]:
     in_directory = {posixpath.dirname(other): other for other in paths}  # many files, few directories
     steps = {directory: distance(other, path) for directory, other in in_directory.items()}
     return sorted(paths, key=lambda other: (steps[posixpath.dirname(other)], other))
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_secret(path: str) -> bool:
-    return bool(secret_files.pattern_of(path))

@@ -90,7 +90,7 @@ def compose(config: Config, problems: list[str], trace: bool = False, copilot: b
     app = App(
         server=server,
         usage=UsageStats(model=lambda: server.model, enabled=lambda: server.config.stats.enabled),
-        recorder=ExplainRecorder(documents, server.status, lambda: server.backend_status),
+        recorder=ExplainRecorder(documents, server.status),
         progress=ProgressBar(server),
         start=start,
     )

@@ -18,7 +18,6 @@ from speclsp.lsp.reasons import PASSING, meaning
 from speclsp.lsp.server.request_context import WorkspaceDocuments
 
 if TYPE_CHECKING:
-    from speclsp.lsp.backend.types import Status
     from speclsp.lsp.completion.trace import Trace
     from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 
@@ -31,7 +30,6 @@ class ExplainRecorder:
 
     _documents: WorkspaceDocuments
     _status: Callable[[], Mapping[str, object]]  # the fields of speclsp/status
-    _backend_status: Callable[[], Status | None]
     _last: Trace | None = None
     _last_next_edit: NextEditOutcome | None = None
 
@@ -48,7 +46,7 @@ class ExplainRecorder:
         from speclsp.lsp.completion.trace import Trace
 
         trace = Trace.of(Snapshot(uri, "", 0, "", 0), wanted=1, position=(line, column))
-        trace.ended((), reason, self._backend_status())
+        trace.ended((), reason)
         self.request_ended(trace)
 
     async def current(self) -> dict[str, Any]:
@@ -61,11 +59,6 @@ class ExplainRecorder:
             facts["next_edit"] = outcome.as_json(path_in(outcome.uri, self._documents.root(outcome.uri)))
         if trace is None:
             return facts
-        answered_by = trace.about.status
-        if answered_by is not None:  # the backend that answered then, not the one that would answer now
-            fields = ("target", "draft", "device", "remote")
-            facts["engine"] |= {"model": answered_by.model}
-            facts["engine"] |= {name: getattr(answered_by, name) for name in fields}
         folder = self._documents.root(trace.about.uri)
         return facts | explanation(trace, await self._refusal_message(trace), folder)
 

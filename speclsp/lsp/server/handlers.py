@@ -276,10 +276,9 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
     snapshot, selected = request.input.snapshot, params.context.selected_completion_info
     if selected is None:
         line, encoding = request.position[0], server.position_encoding
-        listed = [items.inline_item(suggestion, snapshot, line, encoding) for suggestion in outcome.suggestions]
-    else:
-        listed = [items.extended_item(suggestion, selected, snapshot) for suggestion in outcome.suggestions]
-    return {"items": [item for item in listed if item is not None]}
+        return {"items": [items.inline_item(shown, snapshot, line, encoding) for shown in outcome.suggestions]}
+    extended = (items.extended_item(suggestion, selected, snapshot) for suggestion in outcome.suggestions)
+    return {"items": [item for item in extended if item is not None]}
 
 
 async def completion(app: App, params: types.CompletionParams) -> dict[str, object]:

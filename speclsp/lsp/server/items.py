@@ -6,7 +6,6 @@ other line numbers, because it begins with the cells above.
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,14 +22,12 @@ LABEL_CHARACTERS = 60
 WORD_BEFORE = re.compile(r"\w*\Z")
 MAX_WORD = 100
 
-log = logging.getLogger("speclsp.server")
 
-
-def inline_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
+def inline_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object]:
     """An item of textDocument/inlineCompletion; the range always on the cursor's line."""
     span = range_of(suggestion, snapshot, line, encoding)
     characters = len(suggestion.text) - (snapshot.cursor - suggestion.start)
-    return {"insertText": suggestion.text, "range": span, "command": accept_command(characters)} if span else None
+    return {"insertText": suggestion.text, "range": span, "command": accept_command(characters)}
 
 
 def extended_item(
@@ -70,8 +67,6 @@ def menu_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: s
     else:
         from_word = replace(suggestion, text=text[start : suggestion.start] + suggestion.text, start=start)
     span = range_of(from_word, snapshot, line, encoding)
-    if span is None:
-        return None
     first_line = next(filter(None, (line.strip() for line in from_word.text.splitlines())), "")
     short = first_line if len(first_line) <= LABEL_CHARACTERS else first_line[: LABEL_CHARACTERS - 1] + "…"
     return {
@@ -94,18 +89,9 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language if language.isidentifier() else ''}\n{text}\n{fence}"
 
 
-def range_of(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
-    """The range that a suggestion replaces, on the cursor's line; None, and an error in the log, if it is elsewhere."""
-    text, cursor, start, end = snapshot.text, snapshot.cursor, suggestion.start, suggestion.end
+def range_of(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object]:
+    """The range that a suggestion replaces, on the cursor's line."""
+    text, cursor = snapshot.text, snapshot.cursor
     line_start = max(text.rfind("\n", 0, cursor), text.rfind("\r", 0, cursor)) + 1
-    if not line_start <= start <= cursor <= end:
-        log.error(
-            "a suggestion's range does not contain the cursor: %s", (start - line_start, cursor - line_start, end)
-        )
-        return None
-    replaced_line = text[line_start:end]
-    if "\n" in replaced_line or "\r" in replaced_line:
-        log.error("a suggestion replaces more than one line")
-        return None
-    columns = (column_units(part, encoding) for part in (text[line_start:start], replaced_line))
+    columns = (column_units(text[line_start:end], encoding) for end in (suggestion.start, suggestion.end))
     return dict(zip(("start", "end"), ({"line": line, "character": column} for column in columns), strict=True))
