@@ -11,7 +11,7 @@ from typing import Protocol
 
 from benchmarks.quality import edits
 from speclsp.lsp.documents.document import Document, Documents
-from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.substitutions import Place
 from speclsp.lsp.next_edit.edit_likelihood import NO_CHAIN, Chain
 from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import BUDGET_MS, Declined, Found, Producer, Proposal, first_edit

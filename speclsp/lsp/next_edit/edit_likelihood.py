@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 from speclsp.lsp.next_edit.changes.callees import CALLEE
 from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.replaced_types import TYPE
 from speclsp.lsp.next_edit.changes.shapes.shape_places import SHAPE
-from speclsp.lsp.next_edit.changes.substitutions import LINES, RENAME, Edit, Evidence, Substitution, indentation
+from speclsp.lsp.next_edit.changes.substitutions import LINES, RENAME, Edit, Evidence, Place, Substitution, indentation
 from speclsp.lsp.syntax.text_windows import WORD
 
 KINDS = (RENAME, LINES, TYPE, CALLEE, ARGUMENT, SHAPE)

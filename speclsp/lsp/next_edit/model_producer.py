@@ -22,8 +22,8 @@ from speclsp.lsp.backend.edit_prompt import EditInput, Hunk
 from speclsp.lsp.backend.engine_http import ResponseTimeout
 from speclsp.lsp.backend.types import FimRequest, StreamPiece
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS, Place
-from speclsp.lsp.next_edit.changes.substitutions import Edit, Evidence, Substitution
+from speclsp.lsp.next_edit.changes.recent_changes import REACH_CHARACTERS
+from speclsp.lsp.next_edit.changes.substitutions import Edit, Evidence, Place, Substitution
 from speclsp.lsp.next_edit.producer import Declined, Found, error_problem, minimal, text_problem
 from speclsp.lsp.next_edit.recent_activity import same_grammar
 from speclsp.lsp.postprocess.edit_answer import AnswerHunk, first_hunk, joint_logprob

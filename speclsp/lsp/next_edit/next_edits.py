@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS
+from speclsp.lsp.next_edit.changes.recent_changes import REACH_CHARACTERS
 from speclsp.lsp.next_edit.changes.substitutions import RENAME
 from speclsp.lsp.next_edit.offers import Offer, Offers
 from speclsp.lsp.next_edit.producer import BUDGET_MS, PRODUCER, Found, Producer, first_edit

@@ -15,7 +15,7 @@ from typing import Any
 
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
-from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.substitutions import Place
 from speclsp.lsp.next_edit.edit_likelihood import Chain
 from speclsp.lsp.next_edit.producer import Found
 from speclsp.lsp.reasons import Reason

@@ -22,13 +22,12 @@ from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
 from speclsp.lsp.next_edit.changes.callees import callee_places
 from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT, argument_places
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import NotOffered, Recent
 from speclsp.lsp.next_edit.changes.renamed_names import Rename, renamed
 from speclsp.lsp.next_edit.changes.replaced_blocks import block_places
 from speclsp.lsp.next_edit.changes.replaced_types import type_places
 from speclsp.lsp.next_edit.changes.shapes.shape_places import shape_places
-from speclsp.lsp.next_edit.changes.substitutions import RENAME, Edit
+from speclsp.lsp.next_edit.changes.substitutions import RENAME, Edit, Place
 from speclsp.lsp.next_edit.changes.visible_names import writes_unknown_name
 from speclsp.lsp.next_edit.edit_likelihood import FeatureReader
 from speclsp.lsp.next_edit.recent_activity import same_grammar

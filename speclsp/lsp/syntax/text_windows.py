@@ -36,6 +36,18 @@ def line_at(text: str, offset: int) -> str:
     return text[line_start(text, offset) : line_end(text, offset)].strip()
 
 
+def nearest_line(text: str, line: str, offset: int) -> int | None:
+    """The start of the line with this text that is nearest to an offset."""
+    starts, start = list[int](), text.find(line)
+    while start >= 0:
+        end = start + len(line)
+        is_end = text.startswith(("\n", "\r\n"), end) or end == len(text)
+        if is_end and (start == 0 or text[start - 1] == "\n"):
+            starts.append(start)
+        start = text.find(line, end + 1)
+    return min(starts, key=lambda start: max(start - offset, offset - start - len(line)), default=None)
+
+
 def match_starts(
     pattern: re.Pattern[str], literal: str, text: str, low: int = 0, high: int | None = None
 ) -> Iterator[int]:

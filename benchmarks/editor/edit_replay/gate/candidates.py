@@ -26,7 +26,7 @@ from benchmarks.quality.tasks import packages as corpus
 from speclsp.cli import terminal
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.next_edit import edit_likelihood as gate
-from speclsp.lsp.next_edit.changes.places import Place
+from speclsp.lsp.next_edit.changes.substitutions import Place
 from speclsp.lsp.next_edit.edit_likelihood import Features
 from speclsp.lsp.next_edit.producer import Declined, Producer, Proposal
 from speclsp.lsp.next_edit.recent_activity import RecentActivity

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
-from speclsp.lsp.next_edit.changes.substitutions import Substitution
+from speclsp.lsp.next_edit.changes.substitutions import Place, Substitution
 from speclsp.lsp.syntax.languages.keywords import declaration_before
 from speclsp.lsp.syntax.text_windows import WORD
 

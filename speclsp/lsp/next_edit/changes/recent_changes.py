@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from speclsp.lsp.next_edit.changes.places import MAX_PLACES, REACH_CHARACTERS, Place
-from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Edit, Evidence, Origin, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Edit, Evidence, Origin, Place, Substitution
 from speclsp.lsp.syntax.languages.keywords import definition
 from speclsp.lsp.syntax.languages.record import Language
 from speclsp.lsp.syntax.text_windows import line_end, line_start, match_starts
 from speclsp.lsp.syntax.tree import SyntaxTree
+
+REACH_CHARACTERS = 60_000  # searched on either side of the cursor, so that the time does not grow with the document
+MAX_PLACES = 12  # examined on either side of the cursor, for one substitution
 
 Rewritten = Callable[[int, str], str]  # (start, line) -> the new line
 Parse = Callable[[int], SyntaxTree | None]  # the tree around an offset

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
-from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import Evidence, Place, Substitution
 from speclsp.lsp.syntax.text_windows import line_at, line_end
 
 BRACKETS = {"(": ")", "[": "]", "{": "}"}

@@ -10,9 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
-from speclsp.lsp.next_edit.changes.substitutions import NAME, TOKEN, Evidence, Origin, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import NAME, TOKEN, Evidence, Origin, Place, Substitution
 from speclsp.lsp.syntax.languages.record import Replacement, TypeRules
 
 TYPE = "type"  # the kind of these edits
@@ -41,20 +40,14 @@ def replacements(change: Change, rules: TypeRules) -> Counter[Replacement]:
 
 def type_places(recent: Recent) -> Iterator[Place]:
     """Annotations with a type that was replaced twice, the nearest first."""
-    newest, rules = Counter[Replacement](), recent.language.types
-    for change in recent.newest:
-        if recent.is_late():
-            return
-        newest += replacements(change, rules)
-    if not newest:
+    rules, counts = recent.language.types, Counter[Replacement]()
+    newest = dict.fromkeys(key for change in recent.newest for key in replacements(change, rules))
+    if not newest or recent.is_late():
         return
-    counts, origins = Counter[Replacement](), list[Origin]()
-    for change in recent.changes:
-        replaced = replacements(change, rules)
-        for key, number in replaced.items():
-            counts[key] += number * change.times
-        if replaced.keys() & newest.keys():
-            origins.append(Origin(recent.edits[change.edit].uri, change.new))
+    replaced_by = [(change, replacements(change, rules)) for change in recent.changes]
+    for change, replaced in replaced_by:
+        counts += Counter({key: number * change.times for key, number in replaced.items()})
+    origins = recent.evidence([change for change, replaced in replaced_by if replaced.keys() & newest.keys()]).origins
     meant = [key for key in newest if key[1] not in ANY and counts[key] >= MIN_TIMES and (key[1], key[0]) not in counts]
     meant = [key for key in meant if all(other == key or other[0] != key[0] for other in counts)]
     if not meant or not _were_types(recent, meant, origins):

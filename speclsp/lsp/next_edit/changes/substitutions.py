@@ -90,6 +90,19 @@ class Evidence:
     origins: list[Origin] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whole lines of a text, from offset `start` to before the line end at `end`, and the text that replaces them."""
+
+    start: int
+    end: int
+    new: str  # lines end with \\n
+    substitution: Substitution  # the same for all places of one change: their offers are a chain
+    evidence: Evidence
+    placeholder: tuple[int, int] | None = None  # range of `new` that the user is expected to replace
+    is_proven: bool = False  # by the syntax tree: offered whatever its probability
+
+
 def whole_lines(text: str) -> list[str]:
     """Lines without their line ends; text after the last newline is a line unless it is empty."""
     lines = text.split("\n")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
+from speclsp.lsp.next_edit.changes.substitutions import Place
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.text_windows import common_ends
 

@@ -9,16 +9,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from speclsp.lsp.next_edit.changes.places import Place, nearest_line
 from speclsp.lsp.next_edit.changes.renamed_names import Rename
-from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, RENAME, Evidence, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, RENAME, Evidence, Place, Substitution
 from speclsp.lsp.next_edit.renames.name_conflicts import FreeName
 from speclsp.lsp.next_edit.renames.scoped_uses import Resolver
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import Occurrence
 from speclsp.lsp.syntax.parser import is_reserved
-from speclsp.lsp.syntax.text_windows import line_end, line_start
+from speclsp.lsp.syntax.text_windows import line_end, line_start, nearest_line
 from speclsp.lsp.syntax.tree import SyntaxTree
 
 NEAR = 20_000  # characters that are searched for a longer word, which the user may be typing

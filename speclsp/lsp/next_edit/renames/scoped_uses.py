@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from speclsp.lsp.next_edit.changes.places import REACH_CHARACTERS
+from speclsp.lsp.next_edit.changes.recent_changes import REACH_CHARACTERS
 from speclsp.lsp.next_edit.changes.renamed_names import Rename, are_alike
 from speclsp.lsp.next_edit.renames.member_uses import MemberUses
 from speclsp.lsp.next_edit.renames.name_conflicts import FreeName, NewName, spot_of
@@ -106,8 +106,6 @@ class Resolver:
         if spot is None:
             return [], []
         first, uses = self._variable(spot) if spot.is_variable else ([], [])
-        if LABEL in spot.roles and spot.owner:
-            uses = self._parameter(spot)
         owner = spot.own_class or self._owner(spot)
         if owner is not None and self.reason != Reason.NAME_IN_USE:
             definition, members = self._field(spot, owner)
@@ -118,17 +116,6 @@ class Resolver:
         """The class of the member that a bare name means."""
         definition = bindings.meaning(spot, self.definitions) if spot.is_variable else None
         return definition.own_class if definition is not None and definition.is_field_definition else None
-
-    def _parameter(self, label: Occurrence) -> list[Occurrence]:
-        """The uses of the parameter that a renamed argument by name means, if the user renamed the parameter too."""
-        for definition in self.new:
-            scope = definition.defines
-            if scope is None or not is_parameter(definition, scope, self.tree.text):
-                continue
-            if callee(self.tree, scope) == label.owner and self._is_ours(definition):
-                is_second = any(other.defines == scope for other in self.old)
-                return [] if is_second else self._variable(definition)[1]
-        return []
 
     def _variable(self, spot: Occurrence) -> tuple[list[Occurrence], list[Occurrence]]:
         """The uses of a variable, function or class; its definition, if only a use was renamed."""

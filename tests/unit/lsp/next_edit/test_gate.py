@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.shapes.shape_places import SHAPE
-from speclsp.lsp.next_edit.changes.substitutions import (
-    LINES,
-    RENAME,
-    Edit,
-    Evidence,
-    Origin,
-    Substitution,
-)
+from speclsp.lsp.next_edit.changes.substitutions import LINES, RENAME, Edit, Evidence, Origin, Place, Substitution
 from speclsp.lsp.next_edit.edit_likelihood import (
     FEATURES,
     KINDS,

@@ -11,9 +11,8 @@ from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.next_edit import wire
 from speclsp.lsp.next_edit.changes.callees import CALLEE
 from speclsp.lsp.next_edit.changes.calls.arguments import ARGUMENT
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.replaced_types import TYPE
-from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import Evidence, Place, Substitution
 from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import Found, minimal
 from speclsp.lsp.reasons import Reason

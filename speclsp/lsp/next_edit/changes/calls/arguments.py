@@ -18,11 +18,10 @@ from speclsp.lsp.next_edit.changes.calls import call_lists
 from speclsp.lsp.next_edit.changes.calls.call_lists import Call, Changed, Item, Piece, fits, inserted
 from speclsp.lsp.next_edit.changes.calls.call_resolver import CallResolver
 from speclsp.lsp.next_edit.changes.calls.signatures import LITERAL, PATH, signature_pieces
-from speclsp.lsp.next_edit.changes.places import Place, nearest_line
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
-from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Evidence, Origin, Substitution
+from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Evidence, Origin, Place, Substitution
 from speclsp.lsp.syntax.languages import BY_NAME
-from speclsp.lsp.syntax.text_windows import WORD, line_at, line_end, line_start
+from speclsp.lsp.syntax.text_windows import WORD, line_at, line_end, line_start, nearest_line
 from speclsp.lsp.syntax.tree import SyntaxTree, load_query
 
 ARGUMENT = "argument"  # the kind of these edits

@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
-from speclsp.lsp.next_edit.changes.substitutions import Substitution
+from speclsp.lsp.next_edit.changes.substitutions import Place, Substitution
 
 STRING = r"""(?<!\w)(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 VALUE = r"[\w.]+(?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])*(?:\.\w+)*"

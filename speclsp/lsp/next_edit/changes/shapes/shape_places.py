@@ -14,11 +14,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from speclsp.lsp.next_edit.changes.places import Place
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
 from speclsp.lsp.next_edit.changes.shapes import guards
 from speclsp.lsp.next_edit.changes.shapes.format_strings import converted_places
-from speclsp.lsp.next_edit.changes.substitutions import Evidence, Substitution, differences
+from speclsp.lsp.next_edit.changes.substitutions import Evidence, Place, Substitution, differences
 from speclsp.lsp.syntax.languages.keywords import statement_words
 from speclsp.lsp.syntax.text_windows import common_ends, common_suffix
 
@@ -33,7 +32,6 @@ LETTER = re.compile(r"[^\W\d]")
 NAME, PATH = re.compile(r"[^\W\d]\w*\Z"), re.compile(r"[^\W\d][\w.$]*\Z")
 NESTED = r"\"[^\"]*\"|'[^']*'|\((?:[^()]|\([^()]*\))*\)|\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{[^{}]*\}"
 HOLE = rf"((?:[^()\[\]{{}}\"'`,;\s]|{NESTED})*?)"
-ENCLOSED_HOLE = HOLE.replace(r"\s]", "]")
 EDGES = {r"[\w$]": (r"(?<![\w$.])", r"(?![\w$])"), OPERATOR: (f"(?<!{OPERATOR})", f"(?!{OPERATOR})")}
 CALL = re.compile(r"[\w.$]+\((?:[^()]|\([^()]*\))*\)\Z")
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
@@ -65,17 +63,13 @@ class Shape(NamedTuple):
 def shape_of(left: str, hunks: Sequence[Hunk], gaps: Sequence[tuple[str, ...]] = (), right: str = "") -> Shape:
     """The shape of differences between texts. A gap is its text, or the texts before and behind its hole."""
     pieces, new, behind = [re.escape(left)], [left], [*gaps, (right,)]
-    old, text = hunks[0]
-    head, _, tail = text.partition(old) if old and old in text else (text, "", text) if not old else ("", "", "")
-    done = f"(?<!{re.escape(head)})" if head else "", f"(?!{re.escape(tail)})" if tail else ""  # it has the new text
-    for number, ((old, text), gap) in enumerate(zip(hunks, behind, strict=True)):
-        pieces += [done[0], re.escape(old), done[1]] if number == 0 else [re.escape(old)]
-        pieces += [f"(?!{re.escape(text)})"] if number and not old and text != ")" else []
+    for (old, text), gap in zip(hunks, behind, strict=True):
+        is_insertion = text and not old and text != ")"  # not where it has been made
+        pieces.append(f"(?<!{re.escape(text)})(?!{re.escape(text)})" if is_insertion else re.escape(old))
         pieces.append(re.escape(gap[0]))
         new += [text, gap[0]]
         if len(gap) > 1:
-            is_enclosed = all((piece + gap[0])[-1:] in ("(", "[", "{") for piece in (old, text))
-            pieces += [ENCLOSED_HOLE if is_enclosed else HOLE, re.escape(gap[1])]
+            pieces += [HOLE, re.escape(gap[1])]
             new += [HOLE, gap[1]]
     literal = left + hunks[0][0] + behind[0][0]
     ends = (next((kind for kind in EDGES if re.match(kind, end)), "") for end in (literal[:1], literal[-1:]))
