@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from speclsp import config
-from speclsp.cli import complete, terminal
+from speclsp.cli import terminal
+from speclsp.cli.complete import own_model
 from speclsp.config import Config
 from speclsp.weights import auto_choice
 
@@ -47,7 +48,7 @@ def engine(settings: Config) -> CompletionEngine:
     """The model of `settings`, fetched if it must be, warmed up. Raises SpeclspError."""
     card, _ = auto_choice.auto(settings)
     with terminal.progress() as bar:
-        complete.fetch(settings, card, bar)
+        own_model.fetch(settings, card, bar)
         bar.step(0.0, "starting")
         from speclsp.engine.loading import loading
 

@@ -29,7 +29,7 @@ from benchmarks.quality.cache.generation_cache import (
 from benchmarks.quality.scoring.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
-from speclsp.cli import complete
+from speclsp.cli.complete import answers
 from speclsp.config import Config
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.vocabulary import TextStream
@@ -142,7 +142,7 @@ class TaskRunner:
         context = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
         context_ms = (perf_counter() - began_s) * 1e3
         request = replace(
-            complete.engine_request(context, plan.max_tokens),
+            answers.engine_request(context, plan.max_tokens),
             speculate=variant.speculate and config.engine.speculative_decoding,
         )
         generation, is_new = self.say(request, plan)

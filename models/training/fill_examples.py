@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from benchmarks.quality import run_task
 from benchmarks.quality.tasks import tasks as cursors
 from benchmarks.quality.tasks.code_only import mask
-from speclsp.cli import complete
+from speclsp.cli.complete import answers
 from speclsp.config import Config, ContextConfig
 from speclsp.engine.api import Request
 from speclsp.lsp.context import build
@@ -156,7 +156,7 @@ def request_of(
         with_index.hidden_rule = lambda other: other == path  # it holds the answer
     sources = CrossFileSources(index=with_index, patience_ms=run_task.PATIENCE_MS)
     context = build.build(snapshot, tree, config.context, root.as_uri(), open_files, sources=sources)
-    return complete.engine_request(context, plan.max_tokens)
+    return answers.engine_request(context, plan.max_tokens)
 
 
 def has_name_of_other_files(cut: Cut, request: Request) -> bool:

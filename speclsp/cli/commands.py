@@ -21,7 +21,7 @@ from speclsp.cli.terminal import streams
 from speclsp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from speclsp.cli.complete import PrintedAnswer
+    from speclsp.cli.complete.answers import PrintedAnswer
 
 
 # ── the language server and the engine ──
@@ -99,17 +99,16 @@ def show_engines(as_json: bool) -> int:
 def run_complete(options: argparse.Namespace) -> int:
     """Print one suggestion, or one object with --json."""
     settings = config.load(flags(options))
-    from speclsp.cli import complete
-    from speclsp.cli.complete import backend_answer
+    from speclsp.cli.complete import answers, backend_answer, positions
 
-    snapshot = complete.at_position(options.spot, settings.context.max_file_bytes)  # before any model: it may be wrong
-    point = complete.prepare(snapshot, settings)
-    if not isinstance(point, complete.CompletionPoint):
-        answer = complete.PrintedAnswer(reason=point.reason)
+    snapshot = positions.at_position(options.spot, settings.context.max_file_bytes)  # before any model: it may be wrong
+    point = answers.prepare(snapshot, settings)
+    if not isinstance(point, answers.CompletionPoint):
+        answer = answers.PrintedAnswer(reason=point.reason)
         about: dict[str, object] = {}
     else:
         answer, status = asyncio.run(backend_answer.answer(settings, point))
-        about = complete.about(status)
+        about = answers.about(status)
     if options.json:
         print(json.dumps(as_json(options.spot, answer, about)))
     elif answer.text:

@@ -155,23 +155,20 @@ class EngineFiles:
 
         The caller keeps the handle or passes it to the engine it starts (`inherited`).
         """
-        return self._try_lock(config.runtime_dir() / self.lock.name, create=True)
-
-    def _try_lock(self, path: Path, create: bool) -> int | None:
-        """As `try_lock`. Raises FileNotFoundError: there is no lock file, and none is to be made."""
+        path = config.runtime_dir() / self.lock.name
         try:
-            return locks.acquire(path, create, private_files.check_private)
+            return locks.acquire(path, check=private_files.check_private)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and not create:
-                raise
             raise EngineError(sentence(error, path, "be locked")) from error
 
     def is_locked(self) -> bool:
         """True while an engine runs or starts. Makes no file."""
         try:
-            handle = self._try_lock(self.lock, create=False)
+            handle = locks.acquire(self.lock, create=False, check=private_files.check_private)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise EngineError(sentence(error, self.lock, "be locked")) from error
         if handle is not None:
             os.close(handle)
         return handle is None

@@ -42,7 +42,8 @@ from benchmarks.keystrokes.lines.figures import KeyRow, by_request, of_condition
 from benchmarks.keystrokes.lines.schedule import AFTER_REST, SEED, keys_of
 from benchmarks.keystrokes.replay_editor import Editor, Key, Press, position
 from benchmarks.quality.tasks import packages as corpus
-from speclsp.cli import complete, terminal
+from speclsp.cli import terminal
+from speclsp.cli.complete import own_model
 from speclsp.config import Config, changes
 from speclsp.lsp.server.workspace_indexes import START_S
 from speclsp.weights import auto_choice
@@ -69,7 +70,7 @@ class TypedBody:
 def fetched(settings: Config, bar: terminal.ProgressLine) -> str:
     """The name of the model of `settings`, downloaded if it must be. Raises SpeclspError."""
     card, _ = auto_choice.auto(settings)
-    complete.fetch(settings, card, bar)
+    own_model.fetch(settings, card, bar)
     return card.name
 
 

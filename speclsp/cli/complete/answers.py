@@ -118,11 +118,3 @@ def answer(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
     if close is not None:
         close()
     return so_far.end()
-
-
-def drawn(hole: CompletionPoint, answer: PrintedAnswer, colour: bool) -> str:
-    """The suggestion in its place."""
-    from speclsp.cli.terminal import code_at_cursor
-
-    text, cursor = hole.snapshot.text, hole.snapshot.cursor
-    return code_at_cursor(text[:cursor], answer.text, text[cursor:], colour)

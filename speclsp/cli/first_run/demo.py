@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from speclsp.cli import complete, measure, terminal
+from speclsp.cli import measure, terminal
+from speclsp.cli.complete import answers, own_model, positions
 from speclsp.cli.terminal import streams
 from speclsp.config import Config
 from speclsp.errors import InputError
@@ -30,25 +31,26 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     snapshot = prepared.snapshot
 
     with terminal.progress() as bar:
-        completer, _ = complete.open_engine(config, bar)
+        completer, _ = own_model.open_engine(config, bar)
         bar.step(0.0, "warming up on another example")
         for speculate in (False, True):
             measure.complete_once(
                 completer, replace(before.request, speculate=speculate, session=f"warm-up-{speculate}")
             )
         bar.step(1.0, "warming up on another example")
-    about = complete.about(completer)
+    about = answers.about(completer)
     line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
     print(f"\nspeclsp completes {file.name}, line {line}, with {in_words(about)}\n")
-    shown = complete.answer(completer, prepared)
+    shown = answers.answer(completer, prepared)
     if not shown.text:
         why = shown.reason.meaning if shown.reason else "no text"
         raise InputError(f"{about['model']} suggests nothing at the mark of {file}: {why}.")
 
-    print(complete.drawn(prepared, shown, streams.coloured(sys.stdout)))
+    before_it, after_it = snapshot.text[: snapshot.cursor], snapshot.text[snapshot.cursor :]
+    print(terminal.code_at_cursor(before_it, shown.text, after_it, streams.coloured(sys.stdout)))
     with terminal.progress() as bar:
         bar.step(0.0, "measuring")
-        slowly = complete.answer(completer, replace(prepared, request=replace(prepared.request, speculate=False)))
+        slowly = answers.answer(completer, replace(prepared, request=replace(prepared.request, speculate=False)))
         tokens = len(slowly.result.tokens)  # to where the suggestion ends: a plain step never brings more than it needs
         comparison = measure.compare(completer, prepared.request, repeats, tokens, bar.step)
     numbers = measure.facts(comparison)
@@ -59,10 +61,10 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     return 0 if numbers["identical"] else 1
 
 
-def hole_in(path: Path, config: Config) -> complete.CompletionPoint:
+def hole_in(path: Path, config: Config) -> answers.CompletionPoint:
     """The completion point at a file's mark. Raises InputError when nothing can be completed there."""
-    point = complete.prepare(complete.at_mark(path, config.context.max_file_bytes), config)
-    if isinstance(point, complete.CompletionPoint):
+    point = answers.prepare(positions.at_mark(path, config.context.max_file_bytes), config)
+    if isinstance(point, answers.CompletionPoint):
         return point
     raise InputError(f"{path} cannot be completed at its mark: {point.reason.meaning}.")
 

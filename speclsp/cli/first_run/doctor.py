@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import speclsp
 from speclsp import config as settings
 from speclsp import process_resources
-from speclsp.cli import complete, terminal
+from speclsp.cli import terminal
+from speclsp.cli.complete import answers, own_model, positions
 from speclsp.cli.first_run import doctor_installation as installation
 from speclsp.cli.first_run.doctor_check import FAIL, OK, SLOW_MS, TODO, WARN, DoctorCheck, guarded
 from speclsp.cli.terminal import streams
@@ -141,7 +142,7 @@ def of_weights(config: Config, card: Card) -> DoctorCheck:
     from speclsp.weights import installation, store
 
     results = []
-    for weights in complete.needed(config, card):
+    for weights in own_model.needed(config, card):
         began_s = time.monotonic()
         state = installation.state(weights, config.models_dir)
         if state in (installation.MISSING, installation.PARTIAL):
@@ -162,8 +163,8 @@ def completion(config: Config, card: Card | None) -> DoctorCheck:
     """Load the model, complete a hole whose answer is known, and measure the times of a usual file."""
     offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
     with terminal.progress() as bar:
-        completer, _ = complete.open_engine(offline, bar, card)
-    text, about, numbers = known_hole(completer, offline), complete.about(completer), speed(completer, config)
+        completer, _ = own_model.open_engine(offline, bar, card)
+    text, about, numbers = known_hole(completer, offline), answers.about(completer), speed(completer, config)
     summary = f"{KNOWN_HOLE!r} is completed with {text!r} by {about['target']} on {about['device']}"
     if not (KNOWN_ANSWER in text or (text and completer.target.startswith(UNTRAINED))):
         fix = "run `speclsp models verify`; a model not trained for fill-in-the-middle cannot complete it"
@@ -181,10 +182,10 @@ def completion(config: Config, card: Card | None) -> DoctorCheck:
 
 def known_hole(completer: Completer, config: Config) -> str:
     """The suggestion at KNOWN_HOLE, which should contain KNOWN_ANSWER."""
-    hole = complete.prepare(complete.snapshot_of(Path("add.py"), KNOWN_HOLE, len(KNOWN_HOLE)), config)
-    if not isinstance(hole, complete.CompletionPoint):
+    hole = answers.prepare(positions.snapshot_of(Path("add.py"), KNOWN_HOLE, len(KNOWN_HOLE)), config)
+    if not isinstance(hole, answers.CompletionPoint):
         return hole.reason.meaning
-    return complete.answer(completer, hole).text
+    return answers.answer(completer, hole).text
 
 
 def speed(completer: Completer, config: Config) -> dict[str, float]:
@@ -193,11 +194,11 @@ def speed(completer: Completer, config: Config) -> dict[str, float]:
     The file is SAMPLE, which never changes, so that figures of different versions and machines compare.
     """
     before, after = SAMPLE.read_text(encoding="utf-8").split(SAMPLE_MARK)
-    point = complete.prepare(complete.snapshot_of(Path("stations.py"), before + after, len(before)), config)
-    if not isinstance(point, complete.CompletionPoint):
+    point = answers.prepare(positions.snapshot_of(Path("stations.py"), before + after, len(before)), config)
+    if not isinstance(point, answers.CompletionPoint):
         return {"ms_per_token": 0.0, "first_ms": 0.0, "next_ms": 0.0}
     cold = replace(point, request=replace(point.request, cache_prompt=False))
-    results = [complete.answer(completer, request).result for request in (cold, cold, point, point)]
+    results = [answers.answer(completer, request).result for request in (cold, cold, point, point)]
     fastest = min(results, key=lambda result: result.decode_ms)
     return {
         "ms_per_token": round(fastest.decode_ms / max(len(fastest.tokens), 1), 1),

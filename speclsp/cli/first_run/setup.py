@@ -13,7 +13,8 @@ import sys
 from collections.abc import Mapping
 
 from speclsp import config as settings
-from speclsp.cli import complete, terminal
+from speclsp.cli import terminal
+from speclsp.cli.complete import own_model
 from speclsp.cli.first_run import doctor, editors
 from speclsp.cli.first_run.doctor_check import FAIL
 from speclsp.cli.models import sizes
@@ -39,12 +40,12 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
     if problem := gpus.pick_device(config.device)[1]:
         print(f"GPU:     {problem}")
     print(f"Model:   {card.name} ({card.licence}), {why.removeprefix(f'{card.name}, ')}")
-    missing = [weights for weights in complete.needed(config, card) if store.path(weights, config.models_dir) is None]
+    missing = [weights for weights in own_model.needed(config, card) if store.path(weights, config.models_dir) is None]
     if not allowed(card, config, machine, missing, yes):
         print("Nothing was downloaded or changed.")
         return DECLINED
     with terminal.progress() as bar:
-        complete.fetch(config, card, bar, repair=bool(missing))
+        own_model.fetch(config, card, bar, repair=bool(missing))
     test_completion(config, card)
     save_choice(card)
     show_editors()

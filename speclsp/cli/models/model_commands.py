@@ -41,10 +41,11 @@ def selected(options: argparse.Namespace, download: bool = False) -> tuple[Confi
 def run_pull(options: argparse.Namespace) -> int:
     """Fetch weights that are missing or damaged, and keep those that are intact."""
     settings, card = selected(options, download=True)
-    from speclsp.cli import complete, terminal
+    from speclsp.cli import terminal
+    from speclsp.cli.complete import own_model
 
     with terminal.progress() as bar:
-        complete.fetch(settings, card, bar, repair=True)
+        own_model.fetch(settings, card, bar, repair=True)
     print(f"{card.name} is ready")
     return SUCCESS
 
@@ -52,13 +53,14 @@ def run_pull(options: argparse.Namespace) -> int:
 def run_verify(options: argparse.Namespace) -> int:
     """Hash the weights; exit code 1, with the repair command, for a wrong byte or a missing file."""
     settings, card = selected(options)
-    from speclsp.cli import complete, terminal
+    from speclsp.cli import terminal
+    from speclsp.cli.complete import own_model
     from speclsp.weights import store
 
-    for weights in complete.needed(settings, card):
+    for weights in own_model.needed(settings, card):
         with terminal.progress() as bar:
             try:
-                result = store.verify(weights, settings.models_dir, progress=partial(complete.draw, bar))
+                result = store.verify(weights, settings.models_dir, progress=partial(own_model.draw, bar))
             except SpeclspError as error:
                 bar.close()
                 return complain(str(error), FAILURE)

@@ -69,12 +69,7 @@ def await_listening(read_end: int) -> int:
     if message.startswith(LISTENS):
         sys.stdout.write(message.removeprefix(LISTENS))
         return 0
-    raise EngineError(message.strip() or ended_early_message())
-
-
-def ended_early_message() -> str:
-    """The sentence about an engine that ended without a reason."""
-    return f"the engine ended before it listened{log_phrase()}."
+    raise EngineError(message.strip() or f"the engine ended before it listened{log_phrase()}.")
 
 
 def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, tell: int) -> NoReturn:

@@ -18,8 +18,9 @@ from support.rows import rows
 
 import speclsp
 from speclsp import config
-from speclsp.cli import commands, complete, entry, terminal
+from speclsp.cli import commands, entry, terminal
 from speclsp.cli.arguments import command_tree as tree
+from speclsp.cli.complete import positions
 from speclsp.errors import InputError
 
 ROWS = rows(__file__)
@@ -182,12 +183,12 @@ def test_without_a_suggestion_the_reason_is_printed_and_no_model_is_loaded(run: 
 def test_a_cursor_mark_is_removed_and_gives_the_completion_point(tmp_path: Path):
     path = tmp_path / "hole.py"
     path.write_text("def f():\n    # <cursor>\n\nf()\n", newline="\n")
-    snapshot = complete.at_mark(path, 1000)
+    snapshot = positions.at_mark(path, 1000)
     assert snapshot.text == "def f():\n    \n\nf()\n"
     assert snapshot.text[: snapshot.cursor] == "def f():\n    "
     path.write_text("x")
     with pytest.raises(InputError, match="has no `# <cursor>` mark"):
-        complete.at_mark(path, 1000)
+        positions.at_mark(path, 1000)
 
 
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────

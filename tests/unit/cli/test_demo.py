@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from speclsp.cli import complete as once
 from speclsp.cli import measure
+from speclsp.cli.complete import answers, own_model, positions
 from speclsp.cli.first_run import demo
 from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, Result
@@ -88,7 +88,7 @@ def test_a_single_different_token_is_detected(tokens: int, identical: bool):
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     completer = Scripted()
-    monkeypatch.setattr(once, "open_engine", lambda config, bar: (completer, "as asked"))
+    monkeypatch.setattr(own_model, "open_engine", lambda config, bar: (completer, "as asked"))
     return completer
 
 
@@ -127,4 +127,4 @@ def test_every_example_has_a_mark_and_can_be_completed(scripted: Scripted):
     files = sorted(demo.EXAMPLES.glob("*.py"))
     assert len(files) >= 3
     for path in files:
-        assert isinstance(once.prepare(once.at_mark(path, 10**6), Config()), once.CompletionPoint), path
+        assert isinstance(answers.prepare(positions.at_mark(path, 10**6), Config()), answers.CompletionPoint), path
