@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from speclsp import config
 from speclsp.errors import SpeclspError, UnknownModel
 from speclsp.weights import model_directory
 from speclsp.weights.untrusted import untrusted_files
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # the choice where no other model suits
 DIRECTORY_PARTS = {"bf16": 2**20, "int8": 2**21, "nf4": 2**21}  # bytes of bf16 files in a MiB of memory
@@ -37,8 +34,6 @@ MAX_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
 PROCESS_MIB = 96  # resident beside the model on a CPU: Python, tokenizer, prompt caches; `python -m benchmarks start`
 TORCH_MIB = 192  # more, if torch computes
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
-TYPES: Mapping[object, type] = {"str": str, "int": int, "bool": bool}
-Record = TypeVar("Record", bound="DataclassInstance")
 
 
 class CardError(SpeclspError):
@@ -196,14 +191,13 @@ def _read(path: Path) -> Card:
     try:
         table: dict[str, Any] = config.from_toml(path.read_text(encoding="utf-8"))
         draft = table.pop("draft", None)
-        return _record(
-            Card,
-            table
+        return Card(
+            **table
             | {
                 "name": path.stem,
                 "target": _weights(table["target"], path.stem),
                 "draft": _draft(path, draft) if isinstance(draft, str) else draft and _weights(draft, path.stem),
-                "fim": _record(Fim, table.get("fim", {})),
+                "fim": Fim(**table.get("fim", {})),
                 "stop_tokens": tuple(table.get("stop_tokens", ())),
                 "memory_mib": MappingProxyType(table.get("memory_mib", {})),
             },
@@ -211,15 +205,6 @@ def _read(path: Path) -> Card:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise CardError(f"models/{path.name} is no model definition: {problem}.") from None
-
-
-def _record(kind: type[Record], values: Mapping[str, Any]) -> Record:
-    """A record with these values. Raises TypeError: a key is unknown or missing, or a value has another type."""
-    for item in fields(kind):
-        value = values.get(item.name)
-        if item.type in TYPES and value is not None and type(value) is not TYPES[str(item.type)]:
-            raise TypeError(f"{item.name} is {value!r}: expected {item.type}")
-    return kind(**values)
 
 
 def _draft(path: Path, name: str) -> Weights:
@@ -232,11 +217,11 @@ def _draft(path: Path, name: str) -> Weights:
 
 def _weights(table: Mapping[str, Any], card_name: str) -> Weights:
     values = {"name": table.get("path", card_name)} | {key: table[key] for key in table if key != "path"}
-    values["files"] = tuple(_record(WeightFile, file) for file in table.get("files", ()))
+    values["files"] = tuple(WeightFile(**file) for file in table.get("files", ()))
     if mirror := table.get("mirror"):
         packages = tuple(mirror["packages"].format(number=number) for number in range(1, mirror["parts"] + 1))
         values["mirror"] = Mirror(packages, mirror["version"], mirror["member"])
-    return _record(Weights, values)
+    return Weights(**values)
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
