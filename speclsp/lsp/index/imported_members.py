@@ -14,7 +14,7 @@ from speclsp.lsp.index import file_imports
 from speclsp.lsp.index.imported_uses import Means, NameUse, definitions
 from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import MAX_OCCURRENCES, word_starts
-from speclsp.lsp.syntax.expression_types import ACCESS, ExpressionTypes, has_members
+from speclsp.lsp.syntax.expression_types import ACCESS, SECTION, ExpressionTypes
 from speclsp.lsp.syntax.incremental_parse import parse_clock_s
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -39,7 +39,7 @@ def owners_of(tree: SyntaxTree, old: str, new: str, is_written: IsWritten) -> tu
 
     The second is True if arguments of the type's constructor may have the names of its members.
     """
-    if not has_members(tree):
+    if not tree.has_section(SECTION):
         return set(), False
     types = types_of(tree, old, new)
     written = (new for new in types.definitions(new) if is_written(tree.text, new.start))

@@ -198,7 +198,7 @@ def by_scope(recent: Recent, uri: str, declined: Declined, free: set[FreeName]) 
     """The renames of the newest edit. A rename has no places after the user has undone one of them."""
     listed, newest = renamed(recent.edits), len(recent.edits) - 1
     tree = recent.parse(recent.cursor) if listed else None
-    if tree is None or not bindings.has_bindings(tree):
+    if tree is None or not tree.has_section(bindings.SECTION):
         free.clear()
         return Renames()
     result = renames(listed, newest, uri, recent.text, tree, recent.cursor, recent.is_late, free)

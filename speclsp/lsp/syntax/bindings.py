@@ -42,7 +42,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from speclsp.lsp.syntax.languages import BY_NAME
-from speclsp.lsp.syntax.tree import Captures, SyntaxTree, load_query
+from speclsp.lsp.syntax.tree import Captures, SyntaxTree
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -150,11 +150,6 @@ class Occurrence:
                 yield scope
             if scope.kind == CLOSED_SCOPE and scope.namespace == VARIABLES:
                 return
-
-
-def has_bindings(tree: SyntaxTree) -> bool:
-    """True if the tree's language has a section `locals`."""
-    return load_query(tree.grammar, SECTION) is not None
 
 
 def word_starts(text: str, name: str, low: int, high: int) -> Iterator[int]:

@@ -39,7 +39,7 @@ from speclsp.lsp.syntax import bindings
 from speclsp.lsp.syntax.bindings import Occurrence, word_starts
 from speclsp.lsp.syntax.languages import type_texts
 from speclsp.lsp.syntax.languages.type_texts import OTHER, UNKNOWN, element_of, name_of
-from speclsp.lsp.syntax.tree import Captures, Facts, SyntaxTree, load_query
+from speclsp.lsp.syntax.tree import Captures, Facts, SyntaxTree
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -64,11 +64,6 @@ class Member:
     object: str = ""  # the text whose member it is
     is_shorthand: bool = False
     is_destructured: bool = False  # a shorthand whose variable is renamed too
-
-
-def has_members(tree: SyntaxTree) -> bool:
-    """True if the tree's language has a section `members`."""
-    return load_query(tree.grammar, SECTION) is not None
 
 
 def node_bytes(node: tree_sitter.Node) -> tuple[int, int]:

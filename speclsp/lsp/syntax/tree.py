@@ -191,6 +191,10 @@ class SyntaxTree:
         low, high = self.view.to_view(start), self.view.to_view(end)
         return self.view.text[:low] + self.view.text[high:], tuple(piece[0] for piece in self.view.pieces)
 
+    def has_section(self, section: str) -> bool:
+        """True if the queries of the tree's language have a section."""
+        return load_query(self.grammar, section) is not None
+
     def matches(self, section: str, low: int, high: int, depth: int = _MAX_DEPTH) -> Iterator[Captures]:
         """The matches of a section of queries/*.scm in the bytes `[low, high)` of the view."""
         query = load_query(self.grammar, section)

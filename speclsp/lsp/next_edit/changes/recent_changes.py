@@ -51,9 +51,7 @@ class Recent:
     language: Language
     is_late: Callable[[], bool]
     not_offered: list[NotOffered] = field(default_factory=list)
-    is_answered: Callable[[Substitution, Evidence], bool] = lambda substitution, evidence: (
-        False
-    )  # an offer of its chain
+    is_answered: Callable[[Substitution, Evidence], bool] = lambda _change, _evidence: False  # an offer of its chain
 
     def report(self, kind: str, reason: str, at: int | None = None, detail: str = "") -> None:
         """Explain why a kind has no edit, or none at an offset. Without one, the cursor's."""

@@ -52,7 +52,7 @@ class Resolver:
         self.new = bindings.occurrences(tree, rename.new, low, high, is_late)
         self.definitions = [occurrence for occurrence in self.new if occurrence.is_definition]
         self.name = NewName(uri, rename.old, rename.new, rename.written, tree, self.new, spots, free)
-        has_members = expression_types.has_members(tree)
+        has_members = tree.has_section(expression_types.SECTION)
         self.members = MemberUses(rename, tree, self.name, (low, high), is_late) if has_members else None
         patterns = [pattern.defines for pattern in self.definitions if SHORTHAND in pattern.roles]
         ranges = [scope for scope in (*map(self._range, spots), *patterns) if scope is not None]

@@ -22,7 +22,7 @@ from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Evidence, Origin, Place, Substitution
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.text_windows import WORD, line_at, line_end, line_start, nearest_line
-from speclsp.lsp.syntax.tree import SyntaxTree, load_query
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 ARGUMENT = "argument"  # the kind of these edits
 MIN_TIMES = 2  # equal changes by hand, for a function of another file
@@ -31,7 +31,7 @@ MIN_TIMES = 2  # equal changes by hand, for a function of another file
 def argument_places(recent: Recent) -> Iterator[Place]:
     """The parameters and calls that follow the lists that the newest edit has changed, the nearest first."""
     tree = recent.parse(recent.cursor)
-    if tree is not None and load_query(tree.grammar, call_lists.SECTION) is not None:
+    if tree is not None and tree.has_section(call_lists.SECTION):
         search = ArgumentSearch(recent, tree)
         for number in reversed(range(len(recent.edits))):
             for change in search.changed(number):
