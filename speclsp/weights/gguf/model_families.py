@@ -1,7 +1,7 @@
 """Model families that speclsp runs: one record each, with the differences from Llama.
 
-A family is a `model_type` of config.json. Three readers share the records: model_config.py the settings, checkpoint.py
-the tensors, and gguf_tensors.py the form in GGUF files. Tests compare each family with transformers.
+A family is a `model_type` of config.json. Two readers share the records: model_config.py the settings and checkpoint.py
+the tensors. Tests compare each family with transformers. The listed GGUF files are of qwen2.
 """
 
 from __future__ import annotations
