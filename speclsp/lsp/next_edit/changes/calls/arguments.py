@@ -160,7 +160,7 @@ class ArgumentSearch:
             if text and self.resolver.is_known(text, call):
                 at = change.added if change.added < len(change.old) else len(items)
                 pieces = inserted(self.text, call, at, text)
-            yield from self._place(call, pieces, change, False)
+            yield from self._place(call, pieces, change, True)
 
     # ── places ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
