@@ -216,10 +216,9 @@ def report_renames(recent: Recent, listed: Sequence[Rename], result: Renames, tr
         if all((place.substitution.old, place.substitution.new) != (rename.old, rename.new) for place in result.places):
             old = re.compile(rf"(?<!\w){re.escape(rename.old)}(?!\w)")
             left, errors = len(old.findall(recent.text, recent.low, recent.high)), tree.count_errors()
-            is_unresolved = left > 0 and (rename.old, rename.new) not in result.resolved
-            reason = Reason.UNRESOLVED if is_unresolved and result.reason == Reason.NO_REPEAT else result.reason
-            detail = f"places with the old name{'' if is_unresolved else ', not the same definition'}: {left}"
-            if is_unresolved and errors:
+            reason = Reason.UNRESOLVED if left and result.reason == Reason.NO_REPEAT else result.reason
+            detail = f"places with the old name: {left}"
+            if errors and (rename.old, rename.new) not in result.resolved:
                 detail += f"; syntax errors that may hide the definition: {errors}"
             recent.report(RENAME, reason, detail=detail if left else "")
 
