@@ -64,6 +64,7 @@ class Reason(str, Enum):
     GENERATED = "generated", "a tool has written the file, as its first lines declare"
     CONFLICT = "conflict", "the file has an unresolved merge conflict"
     NO_REPEAT = "no_repeat", "no other place is known to follow from the recent edits"
+    MADE_ONCE = "made_once", "a change like it is offered once it was made twice"
     UNOPENED = "unopened", "the renamed name has its other uses in files that are not open: List Uses"
     OUT_OF_TIME = "out_of_time", "the search reached its limit of processor time"
     UNLIKELY = "unlikely", "edits like it were seldom right"

@@ -12,6 +12,7 @@ from itertools import product
 
 from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
 from speclsp.lsp.next_edit.changes.substitutions import Place, Substitution
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.languages.keywords import declaration_before
 from speclsp.lsp.syntax.text_windows import WORD
 
@@ -41,7 +42,10 @@ def callee_places(recent: Recent) -> Iterator[Place]:
         is_of_module = owner != old and recent.imports(owner)
         is_kept = not is_of_module and recent.defines(owner)
         is_known = recent.defines(re.split(r"\W", new)[0]) and not is_kept
-        if contradicted or (times < MIN_TIMES and not is_known):
+        if contradicted:
+            continue
+        if times < MIN_TIMES and not is_known:
+            recent.report(CALLEE, Reason.MADE_ONCE)
             continue
         shared = set[str].intersection(*({*WORD.findall(change.old)} for change in same))
         evidence, pattern = recent.evidence(same), re.compile(rf"{BEFORE}{re.escape(old)}\(")

@@ -20,6 +20,7 @@ from speclsp.lsp.next_edit.changes.calls.call_resolver import CallResolver
 from speclsp.lsp.next_edit.changes.calls.signatures import LITERAL, PATH, signature_pieces
 from speclsp.lsp.next_edit.changes.recent_changes import Recent
 from speclsp.lsp.next_edit.changes.substitutions import MAX_LINE_CHARACTERS, Evidence, Origin, Place, Substitution
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.languages import BY_NAME
 from speclsp.lsp.syntax.text_windows import WORD, line_at, line_end, line_start, nearest_line
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -150,7 +151,10 @@ class ArgumentSearch:
         common = set[str].intersection(
             *({item.text for item in other.old} for other in alike)
         )  # a word of each is shared
-        for call in self.resolver.calls(change.call.name) if len(alike) >= MIN_TIMES else ():
+        if len(alike) < MIN_TIMES:
+            self.recent.report(ARGUMENT, Reason.MADE_ONCE)
+            return
+        for call in self.resolver.calls(change.call.name):
             items = self._countable(call, call.items)
             words = {*WORD.findall(self.text[call.start : call.end])}
             is_alike = call.owner == change.call.owner and all(words & {*WORD.findall(item)} for item in common)

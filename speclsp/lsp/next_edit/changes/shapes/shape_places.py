@@ -18,6 +18,7 @@ from speclsp.lsp.next_edit.changes.recent_changes import Change, Recent
 from speclsp.lsp.next_edit.changes.shapes import guards
 from speclsp.lsp.next_edit.changes.shapes.format_strings import converted_places
 from speclsp.lsp.next_edit.changes.substitutions import Evidence, Place, Substitution, differences
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.languages.keywords import statement_words
 from speclsp.lsp.syntax.text_windows import common_ends, common_suffix
 
@@ -187,6 +188,8 @@ def shape_places(recent: Recent) -> Iterator[Place]:
         for shape, spots in learn(recent, groups[hunks], is_rule):
             shapes.setdefault(shape, []).append(spots)
         nearest = list[Place]()
+        if not (is_rule or shapes or recent.not_offered):
+            recent.report(SHAPE, Reason.MADE_ONCE)
         for shape, pairs in shapes.items():
             nearest += islice(places_of(recent, shape, hunks, pairs, evidence), MAX_NEAREST * (not recent.is_late()))
         yield from sorted(nearest, key=lambda at: (at.end < recent.cursor, abs(at.start - recent.cursor)))
