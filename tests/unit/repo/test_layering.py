@@ -79,9 +79,9 @@ EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import direc
     "lsp.visibility": {"lsp.reasons", "lsp.documents", "lsp.syntax", *BASE},
     "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
     "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.syntax.languages", "lsp.visibility", *BASE},
-    "lsp.next_edit.changes": {"lsp.syntax", "lsp.syntax.languages", "plain_text"},
-    "lsp.next_edit.changes.calls": {"lsp.next_edit.changes", "lsp.syntax", "lsp.syntax.languages"},
-    "lsp.next_edit.changes.shapes": {"lsp.next_edit.changes", "lsp.syntax", "lsp.syntax.languages"},
+    "lsp.next_edit.changes": {"lsp.reasons", "lsp.syntax", "lsp.syntax.languages", "plain_text"},
+    "lsp.next_edit.changes.calls": {"lsp.next_edit.changes", "lsp.reasons", "lsp.syntax", "lsp.syntax.languages"},
+    "lsp.next_edit.changes.shapes": {"lsp.next_edit.changes", "lsp.reasons", "lsp.syntax", "lsp.syntax.languages"},
     "lsp.next_edit.renames": {"lsp.next_edit.changes", "lsp.reasons", "lsp.syntax", "lsp.syntax.languages"},
     "lsp.next_edit": {
         *(
