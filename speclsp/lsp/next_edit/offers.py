@@ -163,6 +163,8 @@ class Offers:
             del self._by_id[offer_id]
         for change in [change for change in self._applied if change[0] == uri]:
             del self._applied[change]
+        for answers in self._chains.values():
+            answers.last = None if answers.last and answers.last[0] == uri else answers.last
 
 
 def _change(document: Document, base: int, place: Place) -> Change:

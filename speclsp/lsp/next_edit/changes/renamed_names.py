@@ -96,10 +96,21 @@ class Rename:
     written: Counter[tuple[str, int]] = field(default_factory=Counter)  # (line, column) without indentation, of all
 
 
+def repeated_names(edit: Edit) -> set[tuple[str, str]]:
+    """(old, new) of the names that an edit renamed on several lines, on one of them alone, whatever else it changed."""
+    counts, alone = Counter[tuple[str, str]](), set[tuple[str, str]]()
+    for old_line, new_line in edit.changed_lines:
+        pairs = {(old, new) for old, new, _ in renamed_tokens(old_line, new_line)}
+        counts.update(pairs)
+        alone |= {(old, new) for old, new in pairs if re.sub(rf"(?<!\w){old}(?!\w)", new, old_line) == new_line}
+    return {pair for pair in alone if counts[pair] > 1}
+
+
 def renamed(edits: Sequence[Edit]) -> list[Rename]:
     """The identifiers that the newest edit renamed, each with all recent edits that did the same."""
     listed: dict[tuple[str, str], Rename] = {}
-    if not is_rename(edits[-1]):
+    repeated = None if is_rename(edits[-1]) else repeated_names(edits[-1])
+    if repeated == set():
         return []
     changes = sum(len(renamed_tokens(*pair)) for pair in edits[-1].changed_lines)
     for number, edit in enumerate(reversed(edits)):
@@ -113,4 +124,4 @@ def renamed(edits: Sequence[Edit]) -> list[Rename]:
                     rename.written[new_line.strip(), column - len(indentation(new_line))] += edit.times
                     rename.times += edit.times
                     rename.origins.append(Origin(edit.uri, new_line))
-    return list(listed.values())
+    return [rename for pair, rename in listed.items() if repeated is None or pair in repeated]
