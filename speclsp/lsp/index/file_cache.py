@@ -62,7 +62,7 @@ class FileCache:
                     self._request(path, state)
                 return cached.text
         future = self._request(path, state)
-        if not future.done() and (self._is_hanging or wait_s <= 0):
+        if wait_s <= 0 or (self._is_hanging and not future.done()):
             return ""
         try:
             result = future.result(max(wait_s, 0))
