@@ -193,7 +193,7 @@ def _chain_key(uri: str, place: Place) -> ChainKey:
 
 def _evidence(place: Place) -> tuple[object, ...]:
     """The user's changes that taught a substitution: another value once there is one more. Lists are edited further."""
-    lines = () if place.substitution.kind == ARGUMENT else (origin.line for origin in place.evidence.origins)
+    lines = () if place.substitution.kind == ARGUMENT else (origin.line.strip() for origin in place.evidence.origins)
     return place.evidence.times, *lines
 
 
