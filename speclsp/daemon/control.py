@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from speclsp.daemon import engine_files
+from speclsp.daemon import engine_files, platform
 from speclsp.daemon.engine_files import NOT_AN_ENGINE, EngineEndpoint, EngineFiles
 from speclsp.errors import EngineError
 from speclsp.process_resources.programs import is_gone
@@ -191,7 +191,7 @@ def is_engine(process: psutil.Process) -> bool:
 def end_hung(files: EngineFiles, engine: EngineEndpoint) -> bool:
     """Kill an engine that does not answer; True once it is gone, also when another process ended it.
 
-    Kills only a process that is named in `files` and is an engine of this user's, and only while its socket accepts:
+    Kills only a process that listens on the socket, is named in `files` and is an engine of this user's:
     another editor may have been quicker, and the process id may belong to another process by now.
     """
     import psutil
@@ -199,7 +199,10 @@ def end_hung(files: EngineFiles, engine: EngineEndpoint) -> bool:
     with suppress(OSError, EngineError, psutil.Error):  # it ended meanwhile, or cannot be reached
         if files.find() != engine:
             return True
-        engine_files.connect(engine).close()  # the kernel accepts it, even when the engine hangs
+        with engine_files.connect(engine) as connection:  # the kernel accepts it, even when the engine hangs
+            listens = platform.peer_pid(connection)
+        if listens not in (None, engine.pid):
+            return files.find() != engine
         process = psutil.Process(engine.pid)  # `kill` checks that the id was not reused
         if not is_engine(process):
             return is_ending(process) and wait_for_the_end(engine.pid)

@@ -17,7 +17,7 @@ from typing import Any
 
 HAS_UNIX_SOCKETS = sys.platform != "win32"
 CAN_FORK = sys.platform == "linux"  # on macOS a forked process needs a new interpreter to use the system's libraries
-SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # <sys/un.h> and <sys/ucred.h> of macOS
+SOL_LOCAL, LOCAL_PEERCRED, LOCAL_PEERPID, XUCRED_BYTES = 0, 1, 2, 76  # <sys/un.h> and <sys/ucred.h> of macOS
 
 
 # ── the peer of a connection ──
@@ -25,13 +25,47 @@ SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # <sys/un.h> and <sys/ucred.
 
 def peer_uid(connection: socket.socket) -> int | None:
     """The user of the process at the other end of a Unix socket; None where the system does not report it."""
-    if sys.platform == "linux":
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3I", credentials)[1])  # pid, uid, gid
+    if hasattr(socket, "SO_PEERCRED"):
+        return _linux_peer(connection)[1]
     if sys.platform == "darwin":  # a struct xucred: version, uid, groups
         credentials = connection.getsockopt(SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES)
         return int(struct.unpack_from("2I", credentials)[1])
     return None
+
+
+def peer_pid(connection: socket.socket) -> int | None:
+    """The process that listens at the other end, even if it has not accepted the connection yet.
+
+    None where the system does not report it; 0 for a process in a container of its own.
+    """
+    if sys.platform == "win32":
+        return _windows_listener(connection.getpeername()[1])
+    if connection.family != getattr(socket, "AF_UNIX", None):
+        return None
+    if hasattr(socket, "SO_PEERCRED"):
+        return _linux_peer(connection)[0]
+    if sys.platform == "darwin":
+        return connection.getsockopt(SOL_LOCAL, LOCAL_PEERPID)
+    return None
+
+
+def _linux_peer(connection: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end."""
+    if sys.platform != "linux":
+        raise NotImplementedError
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))  # pid, uid, gid
+    pid, uid, _ = struct.unpack("3I", credentials)
+    return int(pid), int(uid)
+
+
+def _windows_listener(port: int) -> int | None:
+    """The process that listens on a TCP port of this machine; None where the system does not report it (Wine)."""
+    import psutil
+
+    rows = [
+        row for row in psutil.net_connections("tcp4") if row.status == psutil.CONN_LISTEN and row.laddr.port == port
+    ]
+    return (rows[0].pid or None) if rows else None
 
 
 def set_address_options(listener: socket.socket) -> None:
