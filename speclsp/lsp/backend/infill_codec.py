@@ -86,9 +86,10 @@ def _parse_last(event: Mapping[str, Any]) -> StreamPiece:
     return StreamPiece(text=str(event.get("content") or ""), cost=cost)
 
 
-def _parse_logprobs(characters: Sequence[Any], logprobs: Sequence[Any]) -> tuple[tuple[int, float], ...]:
+def _parse_logprobs(characters: Sequence[object], logprobs: Sequence[object]) -> tuple[tuple[int, float], ...]:
     """(characters, log-probability) of each token of a round. Raises TypeError, ValueError."""
-    tokens = tuple((int(count), float(logprob)) for count, logprob in zip(characters, logprobs, strict=True))
+    pairs = zip(characters, logprobs, strict=True)
+    tokens = tuple((_checked(count, int), float(_checked(logprob, int, float))) for count, logprob in pairs)
     if any(count < 0 or not logprob <= 0.01 for count, logprob in tokens):  # rounding can lift a certain token above 0
         raise ValueError("no number of characters, or no logarithm of a probability")
     return tokens
@@ -96,8 +97,8 @@ def _parse_logprobs(characters: Sequence[Any], logprobs: Sequence[Any]) -> tuple
 
 def _parse_branch(branch: Mapping[str, Any]) -> StreamBranch:
     """An alternative at one position. Raises TypeError, ValueError, AttributeError."""
-    at, chars, token = (int(branch.get(name, -1)) for name in ("at", "chars", "id"))
-    p = float(branch.get("p", -1.0))
+    at, chars, token = (_checked(branch.get(name), int) for name in ("at", "chars", "id"))
+    p = float(_checked(branch.get("p"), int, float))
     if min(at, chars, token) < 0 or not 0 <= p <= 1.01:
         raise ValueError("no position, or no probability")
     return StreamBranch(at=at, chars=chars, token=token, text=str(branch.get("text") or ""), p=p)
@@ -108,3 +109,10 @@ def _parse_start(start: Mapping[str, Any]) -> StreamStart:
     counts = {name: int(start.get(name) or 0) for name in ("prompt_tokens", "cached_tokens", "left_out_tokens")}
     times = {name: float(start.get(name) or 0.0) for name in ("queue_ms", "prompt_ms")}
     return StreamStart(**counts, **times)  # type: ignore[arg-type]
+
+
+def _checked(value: object, *types: type) -> Any:
+    """`value`, a JSON number of one of these types, no truth value. Raises TypeError."""
+    if type(value) not in types:
+        raise TypeError("not a number, or not a whole one")
+    return value

@@ -255,6 +255,7 @@ def test_the_client_requests_log_probabilities_and_parses_them():
         {"logprobs": [1.0], "characters": [1]},
         {"logprobs": ["x"], "characters": [1]},
         {"logprobs": [-1.0], "characters": [-1]},
+        {"logprobs": [-1.0], "characters": [True]},
         {"logprobs": [None], "characters": [1]},
         {"logprobs": 7, "characters": [1]},
         json.loads('{"logprobs": [NaN], "characters": [1]}'),
