@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 LIMIT_S = 60.0
-_at_end: list[Callable[[], Awaitable[object]]] = []
+_at_end: list[Callable[[], object]] = []
 
 
-def check_at_end(check: Callable[[], Awaitable[object]]) -> None:
-    """Await `check`, which may raise AssertionError, in the event loop at the end of the running test or example."""
+def check_at_end(check: Callable[[], object]) -> None:
+    """Call `check`, which may raise AssertionError, in the event loop at the end of the running test or example."""
     _at_end.append(check)
 
 
@@ -26,7 +26,7 @@ def run(work: Awaitable[object]) -> None:
     async def run_and_check() -> None:
         await asyncio.wait_for(work, LIMIT_S)
         for check in _at_end:
-            await check()
+            check()
 
     try:
         asyncio.run(run_and_check())

@@ -119,9 +119,9 @@ class ScriptedSession:
         self.session.document_closed(URI)
         self.session.discard_answers()
 
-    async def _check_idle(self) -> None:
+    def _check_idle(self) -> None:
         assert not self.session.busy
-        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "something still runs"
 
     async def complete(self, snapshot: Snapshot, wanted: int = 1, **options: Any) -> Outcome:
         """The outcome of one request; `options` are fields of CompletionRequest."""

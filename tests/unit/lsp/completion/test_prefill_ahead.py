@@ -131,9 +131,9 @@ def computed_at_rest(scripted: ScriptedSession) -> list[FimRequest]:
 
 
 async def test_where_the_cursor_rests_its_prompt_is_computed_and_then_that_of_a_new_line(soon: None):
-    scripted = ScriptedSession(ScriptedBackend("total = 0"))
+    scripted, own = ScriptedSession(ScriptedBackend("total = 0")), asyncio.all_tasks()
     focus(scripted, at(LOOP + "\nprint(count)\n", len(LOOP)))
-    await until(lambda: computed_at_rest(scripted))
+    await until(lambda: computed_at_rest(scripted) and asyncio.all_tasks() == own)
     here, below = scripted.backend.requests
     assert prompt(here) == (LOOP, "\nprint(count)\n") and not here.idle
     assert prompt(below) == (LOOP + "\n", "\nprint(count)\n") and below.idle
