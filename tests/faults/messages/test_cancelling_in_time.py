@@ -120,13 +120,13 @@ def test_the_engine_runs_at_most_one_more_round_for_a_cancelled_request(promise:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., EngineProcess]]:
-    """Starts engines with a model and settings."""
+def engine(isolated: Path) -> Iterator[Callable[..., EngineProcess]]:
+    """Starts engines with a model and settings, in a folder of a short name: a Unix socket's path has 103 bytes."""
     with ExitStack() as stack:
 
         def start(model: str, *settings: str) -> EngineProcess:
             flags = [word for setting in settings for word in ("--set", setting)]
-            process = stack.enter_context(closing(EngineProcess(tmp_path / "s", *flags, model=model)))
+            process = stack.enter_context(closing(EngineProcess(isolated / "s", *flags, model=model)))
             process.wait()
             wait_until(lambda: is_ready(process), 240)
             return process
