@@ -162,7 +162,7 @@ class Walker(EditDesk):
     """
 
     def __init__(self, walk: Walk, by_key: bool = False) -> None:
-        super().__init__(walk.text, known_id(walk.file), f"file:///work/{walk.file}")
+        super().__init__(walk.text, known_id(walk.file), f"file:///project/{walk.file}")
         self.walk, self.by_key, self.edits = walk, by_key, self.next_edits(eligible=eligible)
         self._undo: list[Span] = []
         self.offered: list[bool] = []

@@ -29,7 +29,7 @@ async def is_eligible(document: Document) -> str:
 class EditDesk:
     """A document, its recent edits, the cursor behind the last one, and a producer with ample time."""
 
-    def __init__(self, text: str, language: str = "python", uri: str = "file:///work/app.py") -> None:
+    def __init__(self, text: str, language: str = "python", uri: str = "file:///project/app.py") -> None:
         self.activity: RecentActivity | None = RecentActivity(lambda uri: False, clock=lambda: 0.0)
         self.documents = Documents()
         self.documents.follow_edits(self.activity.edited)

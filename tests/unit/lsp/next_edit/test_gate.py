@@ -27,7 +27,7 @@ from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import Found, Proposal
 from speclsp.lsp.reasons import Reason
 
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 LINE, CHANGED = "    total = price(item, tax)", "    total = price(item, tax, rate)"
 TEXT = f"def a():\n{CHANGED}\n    return total\n\n\ndef b():\n{LINE}\n    return total\n"
 START = TEXT.index(LINE + "\n")

@@ -18,7 +18,7 @@ from speclsp.lsp.next_edit.next_edits import NextEditOutcome
 from speclsp.lsp.next_edit.offers import Offer
 from speclsp.lsp.server.model_list import predicts_edits
 
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 TEXT = (
     "class Job:\n    name = ''\n\n    def load(self, data):\n        self.name = data['name']\n        return self\n\n"
     "    def stop(self):\n        pass\n"

@@ -13,7 +13,7 @@ from speclsp.lsp.next_edit.producer import Proposal
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.parser import SyntaxParser
 
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 AWS_KEY = "AKIA" + "Q7ZB3XK5M2VN8LPT"
 CALL = "    client.open_session(address)\n"
 KEYS = "".join(f"read_{n} = lib.read(open_file, {n})\n" for n in range(5))

@@ -14,7 +14,7 @@ from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.next_edit import recent_activity as module
 from speclsp.lsp.next_edit.recent_activity import APART_LINES, FORGET_AFTER_S, MAX_EDITS, MAX_LINES, RecentActivity
 
-HERE, THERE, SECRET = "file:///work/here.py", "file:///work/there.py", "file:///work/.env"
+HERE, THERE, SECRET = "file:///project/here.py", "file:///project/there.py", "file:///project/.env"
 LINES = "".join(f"line_{n} = {n}\n" for n in range(60))
 AWS_KEY = "AKIA" + "Q7ZB3XK5M2VN8LPT"
 

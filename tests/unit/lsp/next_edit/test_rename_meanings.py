@@ -74,7 +74,7 @@ def test_a_rename_that_is_free_in_one_document_may_have_a_conflict_in_another():
     desk = Desk("<SIZE|LIMIT> = 1\nprint(SIZE¹)\n", "python")
     assert isinstance(desk.propose(), Proposal)
     text = "from a import *\nLIMIT = 2\nuse(LIMIT)\nrun(SIZE)\ncall(SIZE)\n"
-    desk.document = desk.documents.open("file:///work/b.py", "python", 1, text)
+    desk.document = desk.documents.open("file:///project/b.py", "python", 1, text)
     at = text.index("SIZE")
     desk.replace(at, at + len("SIZE"), "LIMIT")
     assert desk.propose() == Reason.NAME_IN_USE

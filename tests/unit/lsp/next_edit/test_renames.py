@@ -19,7 +19,7 @@ from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.languages import LANGUAGES
 from speclsp.lsp.syntax.tree import load_query
 
-URI = "file:///work/app"
+URI = "file:///project/app"
 EDIT, MARK = re.compile(r"<(\w+)\|(\w+)>"), re.compile("¹")
 
 

@@ -11,7 +11,7 @@ from speclsp.lsp.next_edit.changes.substitutions import Edit
 from speclsp.lsp.next_edit.producer import Producer, Proposal
 from speclsp.lsp.syntax.text_windows import match_starts
 
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 WORDS = ("aa", "aaa", "b", "aa.aa", "(", ")", " ", "\n", "\r\n", "\t", "a", "é", "_")
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=30).map("".join)
 BOUNDS = st.tuples(st.integers(0, 40), st.integers(0, 60))

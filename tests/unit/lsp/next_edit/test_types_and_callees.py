@@ -17,7 +17,7 @@ from speclsp.lsp.next_edit.offers import Offers
 from speclsp.lsp.next_edit.producer import Found, minimal
 from speclsp.lsp.reasons import Reason
 
-URI = "file:///work/app"
+URI = "file:///project/app"
 
 
 def offered(language: str, before: str, *versions: str) -> tuple[str, str] | None:
