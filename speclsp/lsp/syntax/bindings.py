@@ -237,7 +237,7 @@ def labels(tree: SyntaxTree, name: str, low: int, high: int, is_late: Callable[[
 def at(tree: SyntaxTree, start: int, end: int) -> Occurrence | None:
     """The identifier at `[start, end)`, or with `@` or `#` before it; None if there is none."""
     view = tree.view
-    low, high = view.to_byte(view.to_view(start)), view.to_byte(view.to_view(end))
+    low, high = view.byte_of(start), view.byte_of(end)
     starts = (low, low - 1) if tree.text.startswith(("@", "#"), start - 1) else (low,)
     roles, namespaces, owner, texts = set[str](), set[str](), "", set[str]()
     after, shadows = -1, False

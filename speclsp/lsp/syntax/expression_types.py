@@ -347,7 +347,7 @@ class ExpressionTypes:
 
     def _bytes(self, start: int, end: int) -> tuple[int, int]:
         view, is_private = self._tree.view, self._tree.text.startswith("#", start - 1)  # `#name` of JavaScript
-        return view.to_byte(view.to_view(start - is_private)), view.to_byte(view.to_view(end))
+        return view.byte_of(start - is_private), view.byte_of(end)
 
     def _range(self, node: tree_sitter.Node) -> tuple[int, int]:
         return self._tree.view.to_document(node.start_byte), self._tree.view.to_document(node.end_byte, end=True)

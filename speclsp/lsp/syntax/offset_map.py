@@ -45,6 +45,10 @@ class OffsetMap:
         piece = min(piece, len(self.pieces) - 1)
         return self.pieces[piece][0] + position - self._starts[piece]
 
+    def byte_of(self, offset: int) -> int:
+        """The byte of the view at an offset of the document."""
+        return self.to_byte(self.to_view(offset))
+
     def from_byte(self, byte: int) -> int:
         """Byte of the view -> offset in the view."""
         if self._is_ascii:

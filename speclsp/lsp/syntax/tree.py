@@ -97,7 +97,7 @@ class SyntaxTree:
 
     def is_type(self, offset: int) -> bool:
         """True if the character at `offset` belongs to a type: of an annotation, or of a declaration."""
-        byte = self.view.to_byte(self.view.to_view(offset))
+        byte = self.view.byte_of(offset)
         return any(
             node.start_byte <= byte < node.end_byte
             for captures in self.matches("types", byte, byte + 1)
@@ -110,7 +110,7 @@ class SyntaxTree:
         In a language with blocks by indentation, a scope reaches to where text after its last line would still belong
         to it. For a blank line, pass the end of the text above.
         """
-        byte = self.view.to_byte(self.view.to_view(offset))
+        byte = self.view.byte_of(offset)
         past_end = 1 if BY_NAME[self.grammar].by_indentation else 0
         scopes: dict[int, Scope] = {}
         for captures in self.matches("scopes", max(byte - 1, 0), byte + 1):
@@ -136,8 +136,8 @@ class SyntaxTree:
         start, end = (classes[-1].start, classes[-1].end) if classes else (0, len(self.text))
         members = list[Scope]()
         for reach in _SIBLING_CHARACTERS:
-            low = self.view.to_byte(self.view.to_view(max(start, offset - reach)))
-            high = self.view.to_byte(self.view.to_view(min(end, offset + reach)))
+            low = self.view.byte_of(max(start, offset - reach))
+            high = self.view.byte_of(min(end, offset + reach))
             scopes = (self._scope(captures)[0] for captures in self.matches("scopes", low, high))
             inside = (scope for scope in scopes if scope.end <= end and (not classes or scope.start > start))
             members = [scope for scope in islice(inside, _MAX_MEMBERS) if scope.name]

@@ -67,7 +67,7 @@ class Changed(NamedTuple):
 def calls_in(tree: SyntaxTree, low: int, high: int, is_name: bool = False) -> Iterator[Call]:
     """The calls and functions whose lists touch `[low, high]`. `is_name`: those whose name begins at `low`."""
     text, grammar, view = tree.text, tree.grammar, tree.view
-    first, last = (view.to_byte(view.to_view(offset)) for offset in (low, high))
+    first, last = map(view.byte_of, (low, high))
     for captures in tree.matches(SECTION, max(0, first - 1), last + 1):
         is_function = "parameters" in captures
         head, node = (captures[key][0] for key in (("name", "parameters") if is_function else ("callee", "arguments")))

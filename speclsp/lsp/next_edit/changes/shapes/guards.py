@@ -155,7 +155,7 @@ def fits(value: str, first: str, other: str) -> bool:
 
 def function_around(tree: SyntaxTree, offset: int) -> int | None:
     """The start of the innermost function around an offset."""
-    byte = tree.view.to_byte(tree.view.to_view(offset))
+    byte = tree.view.byte_of(offset)
     nodes = (
         node
         for captures in tree.matches(bindings.SECTION, byte, byte + 1)
